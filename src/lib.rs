@@ -164,10 +164,10 @@ pub mod manager;
 pub mod queue;
 pub mod rt;
 pub mod run;
-#[cfg(all(test, not(loom)))]
-#[path = "../tests/until.rs"]
-mod until;
 pub mod watch;
+
+#[cfg(all(test, not(loom)))]
+use homeostat_test_support::until;
 
 pub use self::base::{CancellationToken, Clock, Exponential, ManualClock, Running, StartError, ThreadOptions};
 pub use self::controller::{Controller, ControllerHandle, Sources};

@@ -12,8 +12,6 @@
 #![cfg(not(loom))]
 #![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test, also in its helpers")]
 
-mod until;
-
 use std::convert::Infallible;
 use std::panic;
 use std::sync::Arc;
@@ -21,12 +19,12 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::time::{Duration, Instant};
 
-use crate::until::until;
 use homeostat::watch::Push;
 use homeostat::{
     Action, BoxError, CancellationToken, Clock, Context, Controller, ControllerHandle, Exponential, Manager, Poller,
     RequeueAfter, Watch,
 };
+use homeostat_test_support::until::until;
 use peak_alloc::PeakAlloc;
 
 #[global_allocator]

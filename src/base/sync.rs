@@ -1,135 +1,16 @@
 //! Locks and atomics: the only file that names them.
 //!
-//! Ordinary builds use `parking_lot`'s locks and condition variable and the standard library's atomics. Builds with
-//! `--cfg loom` use the types of the model checker behind the same interface, so that the models run the shipped code.
-//! The locks of unit tests check the order in which they are taken. No kind poisons: a panic under a lock releases it.
-//! Code under a lock therefore keeps its state consistent at every call that may panic.
+//! They are `parking_lot`'s locks and condition variable, and the standard library's atomics. Unit tests have types with
+//! the same interface, which check the order of the locks. In a build with `--cfg loom` they are those of the model
+//! checker, so that the models run the shipped code. No kind poisons: a panic under a lock releases it. Code under a
+//! lock therefore keeps its state consistent at every call that may panic.
 
 #[cfg(all(test, not(loom)))]
 mod tests;
 
-#[cfg(all(test, not(loom)))]
-pub(crate) use self::tests::{Condvar, Mutex, MutexGuard, RwLock};
-#[cfg(not(any(test, loom)))]
+#[cfg(test)]
+pub(crate) use homeostat_test_support::locks::{Condvar, Mutex, MutexGuard, RwLock, atomic};
+#[cfg(not(test))]
 pub(crate) use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
-#[cfg(not(loom))]
+#[cfg(not(test))]
 pub(crate) use std::sync::atomic;
-
-#[cfg(loom)]
-pub(crate) use self::modelled::{Condvar, Mutex, MutexGuard, RwLock, atomic};
-
-#[cfg(loom)]
-mod modelled {
-    use std::ops::{Deref, DerefMut};
-    use std::sync::PoisonError;
-    use std::time::Instant;
-
-    pub(crate) use loom::sync::atomic;
-
-    #[derive(Debug)]
-    pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);
-
-    impl<T: Default> Default for Mutex<T> {
-        fn default() -> Self {
-            Self::new(T::default())
-        }
-    }
-
-    impl<T> Mutex<T> {
-        pub(crate) fn new(value: T) -> Self {
-            Self(loom::sync::Mutex::new(value))
-        }
-
-        pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
-            MutexGuard { mutex: self, inner: Some(self.lock_inner()) }
-        }
-
-        /// Takes the lock only if it is free.
-        pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
-            self.0.try_lock().ok().map(|inner| MutexGuard { mutex: self, inner: Some(inner) })
-        }
-
-        fn lock_inner(&self) -> loom::sync::MutexGuard<'_, T> {
-            self.0.lock().unwrap_or_else(PoisonError::into_inner)
-        }
-    }
-
-    /// `inner` is `None` only during [`Condvar::wait`] and [`MutexGuard::unlocked`].
-    #[derive(Debug)]
-    pub(crate) struct MutexGuard<'a, T> {
-        mutex: &'a Mutex<T>,
-        inner: Option<loom::sync::MutexGuard<'a, T>>,
-    }
-
-    impl<T> MutexGuard<'_, T> {
-        pub(crate) fn unlocked<U>(guard: &mut Self, work: impl FnOnce() -> U) -> U {
-            guard.inner = None;
-            let result = work();
-            guard.inner = Some(guard.mutex.lock_inner());
-            result
-        }
-    }
-
-    const HELD: &str = "a guard is empty only inside wait and unlocked";
-
-    #[expect(clippy::expect_used, reason = "loom's condvar takes guards by value; this one lends them")]
-    impl<T> Deref for MutexGuard<'_, T> {
-        type Target = T;
-
-        fn deref(&self) -> &T {
-            self.inner.as_ref().expect(HELD)
-        }
-    }
-
-    #[expect(clippy::expect_used, reason = "loom's condvar takes guards by value; this one lends them")]
-    impl<T> DerefMut for MutexGuard<'_, T> {
-        fn deref_mut(&mut self) -> &mut T {
-            self.inner.as_mut().expect(HELD)
-        }
-    }
-
-    #[derive(Debug)]
-    pub(crate) struct RwLock<T>(loom::sync::RwLock<T>);
-
-    impl<T> RwLock<T> {
-        pub(crate) fn new(value: T) -> Self {
-            Self(loom::sync::RwLock::new(value))
-        }
-
-        pub(crate) fn read(&self) -> impl Deref<Target = T> {
-            self.0.read().unwrap_or_else(PoisonError::into_inner)
-        }
-
-        pub(crate) fn write(&self) -> impl DerefMut<Target = T> {
-            self.0.write().unwrap_or_else(PoisonError::into_inner)
-        }
-    }
-
-    #[derive(Debug)]
-    pub(crate) struct Condvar(loom::sync::Condvar);
-
-    impl Condvar {
-        pub(crate) fn new() -> Self {
-            Self(loom::sync::Condvar::new())
-        }
-
-        #[expect(clippy::expect_used, reason = "loom's condvar takes guards by value; this one lends them")]
-        pub(crate) fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
-            let inner = guard.inner.take().expect(HELD);
-            guard.inner = Some(self.0.wait(inner).unwrap_or_else(PoisonError::into_inner));
-        }
-
-        /// Same as [`wait`](Self::wait), because time does not pass in a model. Models use a held clock instead.
-        pub(crate) fn wait_until<T>(&self, guard: &mut MutexGuard<'_, T>, _deadline: Instant) {
-            self.wait(guard);
-        }
-
-        pub(crate) fn notify_one(&self) {
-            self.0.notify_one();
-        }
-
-        pub(crate) fn notify_all(&self) {
-            self.0.notify_all();
-        }
-    }
-}

@@ -8,9 +8,9 @@ use std::sync::Arc;
 #[cfg(all(target_os = "linux", not(loom)))]
 use std::{collections::VecDeque, ffi::CString};
 
-#[cfg(loom)]
+#[cfg(all(test, loom))]
 use loom::thread;
-#[cfg(not(loom))]
+#[cfg(not(all(test, loom)))]
 use std::thread;
 
 pub(crate) use thread::ThreadId;

@@ -10,7 +10,8 @@ use std::process::{Command, Output, Stdio};
 use rustix::process::Signal;
 use tempfile::TempDir;
 
-use crate::process::{Program, example};
+use crate::process::Program;
+use homeostat_test_support::example;
 use crate::until::until;
 
 /// The root of the repository.
@@ -33,7 +34,7 @@ impl Appliance {
 
     /// Starts the appliance. Its data are in the home: it is the folder for temporary files.
     fn of(home: TempDir) -> Self {
-        let mut command = Command::new(example("appliance"));
+        let mut command = Command::new(example!("appliance"));
         command.env("TMPDIR", home.path());
         let mut program = Program::start(command);
         let line = program.expect("The status page is http://").text;
@@ -205,7 +206,7 @@ fn a_second_start_finds_the_objects_and_a_second_process_is_refused() {
     }
 
     let data = appliance.path("");
-    let other = Command::new(example("appliance")).arg("--data").arg(&data).output().unwrap();
+    let other = Command::new(example!("appliance")).arg("--data").arg(&data).output().unwrap();
     let error = String::from_utf8(other.stderr).unwrap();
     assert_eq!(other.status.code(), Some(1), "{error}");
     assert!(error.starts_with("error: ") && error.contains("objects.redb") && error.lines().count() == 1, "{error}");
@@ -246,7 +247,7 @@ fn the_commands_of_the_readme_work() {
 
 #[test]
 fn the_appliance_has_help_and_refuses_bad_arguments() {
-    let program = example("appliance");
+    let program = example!("appliance");
     let run = |arguments: &[&str]| {
         let output = Command::new(&program).args(arguments).output().unwrap();
         (output.status.code(), String::from_utf8([output.stdout, output.stderr].concat()).unwrap())

@@ -5,7 +5,8 @@ use std::fs;
 use std::net::{Ipv4Addr, TcpListener};
 use std::process::Command;
 
-use crate::process::{Program, example};
+use crate::process::Program;
+use homeostat_test_support::example;
 use rustix::process::Signal;
 
 /// The examples with a command line. `kumori` is tested with the other tests of NATS.
@@ -15,7 +16,7 @@ const EXAMPLES: [&str; 9] =
 /// Runs an example. Returns its exit code, and standard output followed by standard error.
 #[cfg(test)]
 fn run(name: &str, arguments: &[&OsStr]) -> (Option<i32>, String) {
-    let output = Command::new(example(name)).args(arguments).env_remove("RUST_LOG").output().unwrap();
+    let output = Command::new(example!(name)).args(arguments).env_remove("RUST_LOG").output().unwrap();
     let text = [output.stdout, output.stderr].concat();
     (output.status.code(), String::from_utf8(text).unwrap())
 }
@@ -61,7 +62,7 @@ fn a_server_says_why_it_cannot_listen() {
         ("appliance", vec!["--data".as_ref(), data.path().as_os_str(), port.as_ref()]),
         ("status_page", vec![listen.as_ref()]),
     ] {
-        let output = Command::new(example(name)).args(&arguments).env_remove("RUST_LOG").output().unwrap();
+        let output = Command::new(example!(name)).args(&arguments).env_remove("RUST_LOG").output().unwrap();
         let error = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(1), "{name}: {error}");
         let cause =
@@ -100,7 +101,7 @@ fn function_shows_its_changes_and_ends() {
 #[test]
 fn sites_without_a_limit_ends_cleanly_when_interrupted() {
     let folder = tempfile::tempdir().unwrap();
-    let mut command = Command::new(example("sites"));
+    let mut command = Command::new(example!("sites"));
     command.args(["--for", "1h"]).arg(folder.path().join("sites.redb"));
     let mut program = Program::start(command);
     program.expect("Running for 3600s");

@@ -5,7 +5,8 @@ use std::process::Command;
 
 use rustix::process::Signal;
 
-use crate::process::{Program, example};
+use crate::process::Program;
+use homeostat_test_support::example;
 use crate::until::until;
 
 #[test]
@@ -19,7 +20,7 @@ fn the_readme_shows_the_code_of_the_example() {
 #[test]
 fn it_creates_both_directories_again_and_again_until_sigint() {
     let folder = tempfile::tempdir().unwrap();
-    let mut command = Command::new(example("directories"));
+    let mut command = Command::new(example!("directories"));
     command.current_dir(&folder);
     let mut program = Program::start(command);
     for name in ["inbox", "outbox"] {

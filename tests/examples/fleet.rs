@@ -2,11 +2,11 @@
 
 use std::process::Command;
 
-use crate::process::example;
+use homeostat_test_support::example;
 
 #[test]
 fn the_fleet_keeps_all_jobs_owned_while_workers_come_and_go() {
-    let output = Command::new(example("fleet")).output().unwrap();
+    let output = Command::new(example!("fleet")).output().unwrap();
     let (text, errors) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
     assert_eq!(output.status.code(), Some(0), "{text}{errors}");
     // A worker that is paused while it waits for an answer finds that its lease has run out before it reads the answer.

@@ -3,6 +3,8 @@
 #![cfg(all(unix, not(loom)))]
 #![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test, also in its helpers")]
 
+use homeostat_test_support::{process, until};
+
 #[cfg(all(test, feature = "serve"))]
 mod appliance;
 #[cfg(all(test, feature = "file-client"))]
@@ -15,11 +17,7 @@ mod fleet;
 mod mirror;
 #[cfg(all(test, feature = "kubernetes"))]
 mod operator;
-#[cfg(test)]
-mod process;
 #[cfg(all(test, feature = "serve"))]
 mod status_page;
 #[cfg(all(test, target_os = "linux"))]
 mod supervisor;
-#[path = "../until.rs"]
-mod until;

@@ -6,11 +6,12 @@ use std::process::Command;
 
 use rustix::process::Signal;
 
-use crate::process::{Program, example};
+use crate::process::Program;
+use homeostat_test_support::example;
 
 /// Runs the operator. Returns its exit code, and standard output followed by standard error.
 fn run(arguments: &[&OsStr]) -> (Option<i32>, String) {
-    let output = Command::new(example("operator")).args(arguments).output().unwrap();
+    let output = Command::new(example!("operator")).args(arguments).output().unwrap();
     let text = [output.stdout, output.stderr].concat();
     (output.status.code(), String::from_utf8(text).unwrap())
 }
@@ -37,7 +38,7 @@ fn the_operator_shows_its_work_on_an_embedded_store() {
 
 #[test]
 fn the_operator_ends_cleanly_when_interrupted() {
-    let mut command = Command::new(example("operator"));
+    let mut command = Command::new(example!("operator"));
     command.args(["--for", "1h"]);
     let mut program = Program::start(command);
     program.expect("Running for 3600s");
@@ -50,7 +51,7 @@ fn the_operator_ends_cleanly_when_interrupted() {
 #[test]
 fn the_operator_says_where_it_has_looked_for_settings() {
     let home = tempfile::tempdir().unwrap();
-    let mut command = Command::new(example("operator"));
+    let mut command = Command::new(example!("operator"));
     command.arg("--kubeconfig").env("HOME", home.path());
     for variable in ["KUBECONFIG", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT", "RUST_LOG"] {
         command.env_remove(variable);

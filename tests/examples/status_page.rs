@@ -4,11 +4,11 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Command, Stdio};
 
-use crate::process::example;
+use homeostat_test_support::example;
 
 #[test]
 fn the_page_shows_the_controllers_until_the_input_ends() {
-    let mut command = Command::new(example("status_page"));
+    let mut command = Command::new(example!("status_page"));
     let mut program = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();
     BufReader::new(program.stdout.take().unwrap()).read_line(&mut line).unwrap();

@@ -5,15 +5,13 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a failed unwrap fails the test, also in its helpers")]
 
 #[cfg(unix)]
-#[path = "../forks.rs"]
-mod forks;
+use homeostat_test_support::forks;
 #[cfg(target_os = "linux")]
-#[path = "../mounts.rs"]
-mod mounts;
+use homeostat_test_support::mounts;
+use homeostat_test_support::until;
+
 mod stages;
 mod support;
-#[path = "../until.rs"]
-mod until;
 
 mod base {
     mod thread_settings;
@@ -111,7 +109,6 @@ mod peers {
 mod project {
     mod api;
     mod cases;
-    #[cfg(feature = "objects")]
     mod compile_errors;
     mod log_fields;
     mod seam;

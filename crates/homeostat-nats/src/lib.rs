@@ -18,9 +18,9 @@ mod nkey;
 mod objects;
 mod options;
 pub mod protocol;
+
 #[cfg(all(test, not(loom)))]
-#[path = "../../../tests/until.rs"]
-mod until;
+use homeostat_test_support::until;
 
 pub use self::connection::{NatsConnection, NatsStatus, NatsSubscription};
 pub use self::error::NatsError;

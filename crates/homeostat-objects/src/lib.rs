@@ -97,9 +97,6 @@
 pub mod guide;
 pub mod sub;
 mod sync;
-#[cfg(all(test, not(loom)))]
-#[path = "../../../tests/until.rs"]
-mod until;
 
 mod api;
 mod capabilities;
@@ -153,6 +150,9 @@ pub(crate) mod validate;
 mod value_ref;
 mod version;
 mod watch;
+
+#[cfg(all(test, not(loom)))]
+use homeostat_test_support::until;
 
 pub use self::api::Api;
 pub use self::capabilities::Capabilities;

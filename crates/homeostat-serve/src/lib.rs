@@ -1,4 +1,4 @@
-//! An HTTP server for people and tools, on plain threads. Feature `serve`.
+//! An HTTP server for people and tools, on plain threads.
 //!
 //! - [`ObjectApi`] serves a client's objects to `kubectl`. Each kind is a [`ServedResource`].
 //! - [`StatusPages`] serves a manager's health, metrics and status page.
@@ -11,9 +11,6 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod sync;
-#[cfg(all(test, not(loom)))]
-#[path = "../../../tests/until.rs"]
-mod until;
 
 mod access;
 mod admission;
@@ -24,6 +21,9 @@ mod log_limiter;
 mod page;
 mod server;
 mod status;
+
+#[cfg(all(test, not(loom)))]
+use homeostat_test_support::until;
 
 pub use self::access::{Access, AccessRequest, AccessTarget, UserInfo};
 pub use self::admission::{

@@ -1,3 +1,8 @@
-//! Locks and atomics: the only file that names them.
+//! Locks and atomics: the only file that names them. The locks of unit tests check their order.
 
+#[cfg(test)]
+pub(crate) use homeostat_test_support::locks::{Mutex, atomic};
+#[cfg(not(test))]
 pub(crate) use parking_lot::Mutex;
+#[cfg(not(test))]
+pub(crate) use std::sync::atomic;

@@ -18,9 +18,9 @@ use std::mem;
 use std::sync::{Arc, Weak};
 
 // In a loom model, all threads are one thread to the system. Only loom's own ids distinguish them.
-#[cfg(loom)]
+#[cfg(all(test, loom))]
 use loom::thread::{self, ThreadId};
-#[cfg(not(loom))]
+#[cfg(not(all(test, loom)))]
 use std::thread::{self, ThreadId};
 
 use crate::base::sync::atomic::{AtomicBool, Ordering};

@@ -30,10 +30,10 @@ mod task;
 mod tests;
 
 use std::sync::{Arc, Weak};
-#[cfg(not(loom))]
+#[cfg(not(all(test, loom)))]
 use std::thread;
 
-#[cfg(loom)]
+#[cfg(all(test, loom))]
 use loom::thread;
 
 pub use self::handle::{PoolBuilder, WorkerPool};

@@ -11,7 +11,8 @@ use std::sync::OnceLock;
 
 use tempfile::TempDir;
 
-use crate::process::{Program, example};
+use crate::process::Program;
+use homeostat_test_support::example;
 use crate::until::until;
 
 const NOBODY: u32 = 65_534;
@@ -178,5 +179,5 @@ pub(crate) fn run_to_end(arguments: &[&Path]) -> (Option<i32>, String) {
 
 fn mirror() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
-    PROGRAM.get_or_init(|| example("mirror"))
+    PROGRAM.get_or_init(|| example!("mirror"))
 }

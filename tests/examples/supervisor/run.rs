@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use crate::process::{Line, Program, example};
+use crate::process::{Line, Program};
+use homeostat_test_support::example;
 use crate::until::until;
 
 /// A service that runs until it is stopped.
@@ -168,5 +169,5 @@ fn carries(pid: Pid, variable: &str) -> bool {
 
 fn supervisor() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
-    PROGRAM.get_or_init(|| example("supervisor"))
+    PROGRAM.get_or_init(|| example!("supervisor"))
 }

@@ -2,7 +2,7 @@
 
 #![expect(clippy::expect_used, reason = "a helper of tests fails as a test does")]
 
-pub(crate) mod logs;
+pub(crate) use homeostat_test_support::logs;
 
 use std::time::Duration;
 

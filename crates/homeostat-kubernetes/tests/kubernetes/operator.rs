@@ -13,7 +13,8 @@ use serde_json::{Value, json};
 
 use crate::cluster;
 use crate::definitions::client;
-use crate::process::{Program, example};
+use crate::process::Program;
+use homeostat_test_support::example;
 use crate::until::within;
 
 const SITE: Kind = Kind::namespaced("example.com", "v1", "Site");
@@ -40,7 +41,7 @@ fn key_of(object: &Value) -> ObjectKey {
 #[test]
 fn the_operator_works_with_the_rights_of_its_manifests() {
     let client = client();
-    let operator = example("operator");
+    let operator = example!("operator");
     let folder = tempfile::tempdir().unwrap();
     let mut manifests = Command::new(&operator);
     manifests.arg("manifests").arg(folder.path()).args(["--namespace", "operator-test"]);

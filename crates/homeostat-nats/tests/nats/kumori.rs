@@ -6,13 +6,14 @@ use std::sync::OnceLock;
 
 use rustix::process::Signal;
 
-use crate::process::{Program, example};
+use crate::process::Program;
+use homeostat_test_support::example;
 use crate::support::server::TestServer;
 use crate::until::until;
 
 fn command(server: &TestServer, folder: &Path, arguments: &[&str]) -> Command {
     static PROGRAM: OnceLock<std::path::PathBuf> = OnceLock::new();
-    let mut command = Command::new(PROGRAM.get_or_init(|| example("kumori")));
+    let mut command = Command::new(PROGRAM.get_or_init(|| example!("kumori")));
     command.arg("--server").arg(server.url()).arg("--folder").arg(folder).args(arguments);
     command
 }

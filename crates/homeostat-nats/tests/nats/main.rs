@@ -6,20 +6,13 @@
 #![cfg(all(unix, not(loom)))]
 #![allow(clippy::unwrap_used, reason = "a test, or its helper, that cannot continue has failed")]
 
-mod connection;
 #[cfg(target_os = "linux")]
-#[path = "../../../../tests/fleet/mod.rs"]
-mod fleet;
-#[path = "../../../../tests/forwarder.rs"]
-#[expect(dead_code, reason = "other tests use more of it")]
-mod forwarder;
+use homeostat_objects_test_support::fleet;
+use homeostat_test_support::{forwarder, process, until};
+
+mod connection;
 mod kumori;
 mod kv;
 mod objects;
 
-#[expect(dead_code, reason = "the tests of the examples need the rest")]
-#[path = "../../../../tests/examples/process.rs"]
-mod process;
 mod support;
-#[path = "../../../../tests/until.rs"]
-mod until;

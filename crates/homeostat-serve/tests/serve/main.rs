@@ -1,20 +1,16 @@
-//! Tests of the feature `serve`.
+//! Tests of the server.
 #![allow(clippy::unwrap_used, reason = "a test, or its helper, that cannot continue has failed")]
 
-#[path = "../../../../tests/it/stages/logs.rs"]
-mod logs;
+#[cfg(target_os = "linux")]
+use homeostat_objects_test_support::fleet;
+#[cfg(target_os = "linux")]
+use homeostat_test_support::forwarder;
+use homeostat_test_support::{logs, until};
 
 mod api;
 mod conformance;
-#[cfg(all(target_os = "linux", feature = "kubernetes"))]
+#[cfg(target_os = "linux")]
 mod divided;
-#[cfg(all(target_os = "linux", feature = "kubernetes"))]
-#[path = "../../../../tests/fleet/mod.rs"]
-mod fleet;
-#[cfg(all(target_os = "linux", feature = "kubernetes"))]
-#[path = "../../../../tests/forwarder.rs"]
-#[expect(dead_code, reason = "other tests use more of it")]
-mod forwarder;
 mod http;
 #[cfg(unix)]
 mod kubectl;
@@ -22,5 +18,3 @@ mod kubectl;
 mod python;
 mod reviews;
 mod status;
-#[path = "../../../../tests/until.rs"]
-mod until;

@@ -6,7 +6,8 @@
 )]
 #![allow(clippy::unnecessary_wraps, reason = "a step returns a result")]
 
+use homeostat_objects_test_support::hooked_client;
+
 mod conformance;
 mod harness;
-mod hooked_client;
 mod simulation;

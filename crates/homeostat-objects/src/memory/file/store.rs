@@ -118,7 +118,7 @@ impl ChangeJournal for Arc<FileStore> {
 
 impl Drop for FileStore {
     fn drop(&mut self) {
-        #[cfg(not(loom))]
+        #[cfg(not(all(test, loom)))]
         if !self.owner.is_current() {
             // The owner still writes to the file. When the database closes, the storage refuses its writes.
             if self.file.try_lock().is_none() {

@@ -11,15 +11,16 @@ use parking_lot::{Condvar, Mutex};
 
 /// Forwards connections, until a test cuts or refuses them, or disturbs their bytes. Its threads end with it and its
 /// connections.
-pub(crate) struct Forwarder {
+pub struct Forwarder {
     /// The host and port that accept connections.
-    pub(crate) address: String,
+    pub address: String,
     network: Arc<Network>,
 }
 
 /// The treatment of the bytes of one direction, on all connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Flow {
+pub enum Flow {
+    /// They pass.
     #[default]
     Passing,
     /// They pass later. The end of a connection does too.
@@ -50,18 +51,18 @@ struct NetworkState {
 
 impl Forwarder {
     /// Forwards connections to a target (`127.0.0.1:6443`).
-    pub(crate) fn to(target: &str) -> Self {
+    pub fn to(target: &str) -> Self {
         Self::start("127.0.0.1:0", target, false)
     }
 
     /// Accepts connections at this address, and forwards them.
-    pub(crate) fn at(address: &str, target: &str) -> Self {
+    pub fn at(address: &str, target: &str) -> Self {
         Self::start(address, target, false)
     }
 
     /// Answers requests `CONNECT` as an HTTP proxy does, and forwards the connections to a target in place of the named
     /// one.
-    pub(crate) fn proxy_to(target: &str) -> Self {
+    pub fn proxy_to(target: &str) -> Self {
         Self::start("127.0.0.1:0", target, true)
     }
 
@@ -83,30 +84,30 @@ impl Forwarder {
     }
 
     /// Breaks off all connections.
-    pub(crate) fn cut(&self) {
+    pub fn cut(&self) {
         for stream in self.network.state.lock().open.values().flatten() {
             let _ = stream.shutdown(Shutdown::Both);
         }
     }
 
     /// Closes new connections at once, or no longer does.
-    pub(crate) fn refuse(&self, refuses: bool) {
+    pub fn refuse(&self, refuses: bool) {
         self.network.state.lock().refuses = refuses;
     }
 
     /// Sets the treatment of all bytes.
-    pub(crate) fn set_flow(&self, flow: Flow) {
+    pub fn set_flow(&self, flow: Flow) {
         self.set_flows([flow, flow]);
     }
 
     /// Sets the treatment of the bytes to the server, and of those to the client.
-    pub(crate) fn set_flows(&self, flows: [Flow; 2]) {
+    pub fn set_flows(&self, flows: [Flow; 2]) {
         self.network.state.lock().flows = flows;
         self.network.changed.notify_all();
     }
 
     /// Returns the number of connections so far.
-    pub(crate) fn accepted(&self) -> usize {
+    pub fn accepted(&self) -> usize {
         self.network.state.lock().accepted
     }
 }

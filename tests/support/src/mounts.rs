@@ -7,19 +7,20 @@ use std::process::Command;
 /// The environment variable with the folder of a test. Set in its child process.
 const FOLDER: &str = "HOMEOSTAT_TEST_MOUNTS";
 
-pub(crate) fn command(program: &str, arguments: &[&str], folders: &[&Path]) {
+/// Runs a program, which must succeed.
+pub fn command(program: &str, arguments: &[&str], folders: &[&Path]) {
     let output = Command::new(program).args(arguments).args(folders).output().unwrap();
     assert!(output.status.success(), "{program} {folders:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
 /// Mounts a file system in memory with this many bytes.
-pub(crate) fn mount_memory(at: &Path, bytes: u32) {
+pub fn mount_memory(at: &Path, bytes: u32) {
     command("mount", &["-t", "tmpfs", "-o", &format!("size={bytes}"), "none"], &[at]);
 }
 
 /// Runs `body` with a folder, in a child process that may mount. `test` is the full name of the test.
 #[expect(clippy::print_stderr, reason = "a test that checks nothing says so")]
-pub(crate) fn with_mounts(test: &str, body: impl FnOnce(PathBuf)) {
+pub fn with_mounts(test: &str, body: impl FnOnce(PathBuf)) {
     if let Some(folder) = std::env::var_os(FOLDER) {
         return body(folder.into());
     }

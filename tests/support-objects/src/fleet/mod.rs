@@ -17,11 +17,11 @@
 //!
 //! `HOMEOSTAT_FLEET_RUNS` sets the number of runs, and `HOMEOSTAT_FLEET_SEED` the seed of the first one.
 
-pub(crate) mod check;
+pub mod check;
 mod failover;
 mod objects;
 mod process;
-pub(crate) mod record;
+pub mod record;
 mod worker;
 mod world;
 
@@ -36,7 +36,7 @@ use serde_json::{Value, json};
 use self::failover::Summary;
 
 /// The kind of the objects. A back end must serve it and leases.
-pub(crate) const JOB: Kind = Kind::namespaced("fleet.example.com", "v1", "Job");
+pub const JOB: Kind = Kind::namespaced("fleet.example.com", "v1", "Job");
 
 /// The name of the object that only the leader writes.
 const LEADER: &str = "leader";
@@ -57,15 +57,17 @@ const WORKER: &str = "HOMEOSTAT_FLEET_WORKER";
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The servers of one run, and the namespace of its objects.
-pub(crate) struct Ground {
-    pub(crate) client: Arc<dyn Client>,
+pub struct Ground {
+    /// A client of the servers.
+    pub client: Arc<dyn Client>,
     /// The host and port of the server. Each worker reaches it through a separate network.
-    pub(crate) server: String,
+    pub server: String,
     /// Returns the text by which a worker finds the servers, from the host and port of its network.
-    pub(crate) address: Box<dyn Fn(&str) -> String>,
-    pub(crate) namespace: String,
+    pub address: Box<dyn Fn(&str) -> String>,
+    /// The namespace of the objects.
+    pub namespace: String,
     /// The servers, which end when this is dropped.
-    pub(crate) _servers: Box<dyn Any>,
+    pub _servers: Box<dyn Any>,
 }
 
 /// The settings of a worker.
@@ -129,7 +131,7 @@ impl Dice {
 }
 
 /// Works until standard input ends if this process is a worker. Returns false at once in the process of the test.
-pub(crate) fn works(connect: impl FnOnce(&str) -> Arc<dyn Client>) -> bool {
+pub fn works(connect: impl FnOnce(&str) -> Arc<dyn Client>) -> bool {
     let Ok(orders) = env::var(WORKER) else { return false };
     let orders = Orders::read(&orders);
     let client = connect(&orders.address);
@@ -139,7 +141,7 @@ pub(crate) fn works(connect: impl FnOnce(&str) -> Arc<dyn Client>) -> bool {
 
 /// Runs the fleet for each seed, on the servers that `ground` starts. `test` is the full name of the test.
 #[expect(clippy::print_stdout, reason = "the figures, and the story of a failure")]
-pub(crate) fn drive(test: &str, mut ground: impl FnMut(u64) -> Ground) {
+pub fn drive(test: &str, mut ground: impl FnMut(u64) -> Ground) {
     let (runs, first) = (number_of("HOMEOSTAT_FLEET_RUNS", 2), number_of("HOMEOSTAT_FLEET_SEED", 3));
     let mut total = Summary::default();
     let mut failed = Vec::new();

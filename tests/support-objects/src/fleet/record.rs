@@ -17,7 +17,7 @@ use rustix::time::{ClockId, clock_gettime};
 const MARK: &str = "fleet ";
 
 /// Returns the time since the start of the machine, in nanoseconds. It is the same in all processes.
-pub(crate) fn now() -> u64 {
+pub fn now() -> u64 {
     let time = clock_gettime(ClockId::Boottime);
     u64::try_from(time.tv_sec).unwrap() * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap()
 }
@@ -92,19 +92,22 @@ impl Drop for RunLines<'_> {
 
 /// A run of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct RunRecord {
+pub struct RunRecord {
     /// The number of the process. Each start has its own.
-    pub(crate) process: usize,
-    pub(crate) key: String,
+    pub process: usize,
+    /// The key that runs.
+    pub key: String,
     /// The fencing number.
-    pub(crate) number: u64,
-    pub(crate) begin: u64,
+    pub number: u64,
+    /// The time of the beginning.
+    pub begin: u64,
     /// The end of the term as it was known at the beginning: the term lasts at least until then. Zero if it had ended
     /// already.
-    pub(crate) until: u64,
-    pub(crate) writes: Vec<WriteRecord>,
+    pub until: u64,
+    /// The writes, in their order.
+    pub writes: Vec<WriteRecord>,
     /// The end. `None` if the process was killed before.
-    pub(crate) end: Option<RunEnd>,
+    pub end: Option<RunEnd>,
 }
 
 impl RunRecord {
@@ -121,29 +124,37 @@ impl RunRecord {
 
 /// The end of a run, and whether its term still lasted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct RunEnd {
-    pub(crate) at: u64,
-    pub(crate) lasts: bool,
+pub struct RunEnd {
+    /// The time of the end.
+    pub at: u64,
+    /// Whether the term still lasted.
+    pub lasts: bool,
 }
 
 /// A write of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct WriteRecord {
-    pub(crate) sent: u64,
-    pub(crate) done: u64,
-    pub(crate) outcome: WriteOutcome,
+pub struct WriteRecord {
+    /// The time before the call.
+    pub sent: u64,
+    /// The time after the call.
+    pub done: u64,
+    /// The answer.
+    pub outcome: WriteOutcome,
 }
 
+/// The answer to a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum WriteOutcome {
+pub enum WriteOutcome {
+    /// The write was made.
     Made,
+    /// The write was not made.
     Refused,
     /// The answer was an error that does not tell.
     Unknown,
 }
 
 /// Reads the record of a process. Returns its runs and its violations.
-pub(crate) fn parse(process: usize, text: &str) -> (Vec<RunRecord>, Vec<String>) {
+pub fn parse(process: usize, text: &str) -> (Vec<RunRecord>, Vec<String>) {
     let mut runs: Vec<RunRecord> = Vec::new();
     let mut faults = Vec::new();
     // A line without an end is a part of one.

@@ -1,4 +1,4 @@
-//! The one wait of tests for other threads and processes. Each test crate includes this file.
+//! The one wait of tests for other threads and processes.
 
 use std::fmt::Display;
 use std::time::{Duration, Instant};
@@ -10,10 +10,15 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(2);
 
 /// The answer of a look: `true`, `Some` or `Ok` end the wait.
-pub(crate) trait Answer {
+pub trait Answer {
+    /// The value of the wait.
     type Value;
 
-    /// Returns the value of the wait, or the reason to look again.
+    /// Returns the value of the wait.
+    ///
+    /// # Errors
+    ///
+    /// Returns the reason to look again.
     fn value(self) -> Result<Self::Value, String>;
 }
 
@@ -45,14 +50,14 @@ impl<T, E: Display> Answer for Result<T, E> {
 ///
 /// After a minute, panics with `what` and the last answer.
 #[track_caller]
-pub(crate) fn until<A: Answer>(what: &str, look: impl FnMut() -> A) -> A::Value {
+pub fn until<A: Answer>(what: &str, look: impl FnMut() -> A) -> A::Value {
     within(PATIENCE, what, look)
 }
 
 /// Does the same with another limit of time.
 #[expect(clippy::disallowed_methods, reason = "the limit of a wait that only a failing test reaches")]
 #[track_caller]
-pub(crate) fn within<A: Answer>(patience: Duration, what: &str, mut look: impl FnMut() -> A) -> A::Value {
+pub fn within<A: Answer>(patience: Duration, what: &str, mut look: impl FnMut() -> A) -> A::Value {
     let deadline = Instant::now() + patience;
     loop {
         match look().value() {
@@ -61,4 +66,11 @@ pub(crate) fn within<A: Answer>(patience: Duration, what: &str, mut look: impl F
         }
         std::thread::park_timeout(PAUSE);
     }
+}
+
+#[test]
+fn a_wait_that_takes_too_long_fails_with_its_subject() {
+    let wait = || within(Duration::ZERO, "the queue is empty", || Err::<(), _>("one key is left"));
+    let panic = std::panic::catch_unwind(wait).unwrap_err();
+    assert_eq!(panic.downcast_ref::<String>().unwrap(), "waited 0ns until the queue is empty: one key is left");
 }

@@ -10,7 +10,7 @@ use super::objects::{Objects, Observer};
 use super::process::{WorkerProcess, WorkerState};
 use super::record::{RunRecord, now, parse};
 use super::{Dice, Ground, Orders, PATIENCE, check, pause};
-use crate::forwarder::{Flow, Forwarder};
+use homeostat_test_support::forwarder::{Flow, Forwarder};
 
 /// The most workers at one time.
 const MOST: usize = 5;

@@ -1,7 +1,5 @@
 //! An in-memory client. Tests can observe its calls, fail them and change them.
 
-#![allow(dead_code, reason = "each test target uses only a part")]
-
 use std::sync::Arc;
 
 use homeostat::CancellationToken;
@@ -19,21 +17,23 @@ type ListHook = dyn Fn(&mut ObjectList<SharedObject>) + Send + Sync;
 type StreamHook = dyn Fn(Option<&str>, ObjectStream) -> Result<ObjectStream, ClientError> + Send + Sync;
 
 /// A call before it reaches the in-memory client.
-pub(crate) struct Call<'a> {
-    pub(crate) verb: &'static str,
+pub struct Call<'a> {
+    /// The method of the client: `get`, `update_status`.
+    pub verb: &'static str,
     /// Lists and watches have the name `*`.
-    pub(crate) object: &'a ObjectRef,
+    pub object: &'a ObjectRef,
     /// The query of a list or a watch.
-    pub(crate) query: Option<&'a Query>,
+    pub query: Option<&'a Query>,
     /// The object that is created, updated or applied. A hook may change it.
-    pub(crate) sent: Option<&'a mut Value>,
+    pub sent: Option<&'a mut Value>,
 }
 
 /// An in-memory client that records its calls and passes them through hooks.
 ///
 /// Calls to `inner` are neither recorded nor hooked, so a hook may use it.
-pub(crate) struct HookedClient {
-    pub(crate) inner: MemoryClient,
+pub struct HookedClient {
+    /// The in-memory client.
+    pub inner: MemoryClient,
     hooks: Arc<Hooks>,
     /// If set, reads return only these objects, and pass no hook.
     snapshot: Option<Vec<SharedObject>>,
@@ -67,38 +67,40 @@ struct Hooks {
 }
 
 impl HookedClient {
-    pub(crate) fn new(inner: MemoryClient) -> Arc<Self> {
+    /// Returns a client without hooks.
+    pub fn new(inner: MemoryClient) -> Arc<Self> {
         Arc::new(Self { inner, hooks: Arc::default(), snapshot: None })
     }
 
     /// Returns a client that reads from `objects` and writes to this client.
-    pub(crate) fn with_snapshot(&self, objects: Vec<SharedObject>) -> Arc<Self> {
+    pub fn with_snapshot(&self, objects: Vec<SharedObject>) -> Arc<Self> {
         Arc::new(Self { inner: self.inner.clone(), hooks: Arc::clone(&self.hooks), snapshot: Some(objects) })
     }
 
-    pub(crate) fn api(self: &Arc<Self>, kind: &Kind) -> Api<DynamicObject> {
+    /// Returns an API of this client.
+    pub fn api(self: &Arc<Self>, kind: &Kind) -> Api<DynamicObject> {
         let client: Arc<dyn Client> = self.clone();
         Api::of_kind(client, kind.clone())
     }
 
     /// Returns an API of the in-memory client, without hooks.
-    pub(crate) fn inner(&self, kind: &Kind) -> Api<DynamicObject> {
+    pub fn inner(&self, kind: &Kind) -> Api<DynamicObject> {
         Api::of_kind(Arc::new(self.inner.clone()), kind.clone())
     }
 
     /// Calls `hook` before each call, and replaces the previous hook. If `hook` returns an error, the call fails with
     /// it.
-    pub(crate) fn on_call(&self, hook: impl FnMut(&mut Call<'_>) -> Option<ClientError> + Send + 'static) {
+    pub fn on_call(&self, hook: impl FnMut(&mut Call<'_>) -> Option<ClientError> + Send + 'static) {
         self.hooks.on_call.lock().replace(Some(Box::new(hook)));
     }
 
     /// Like [`on_call`](Self::on_call), for a hook that needs only the verb and the object.
-    pub(crate) fn before(&self, mut hook: impl FnMut(&str, &ObjectRef) -> Option<ClientError> + Send + 'static) {
+    pub fn before(&self, mut hook: impl FnMut(&str, &ObjectRef) -> Option<ClientError> + Send + 'static) {
         self.on_call(move |call| hook(call.verb, call.object));
     }
 
     /// Passes each object through `change` before its creation or update, like an admission controller.
-    pub(crate) fn mutate(&self, mut change: impl FnMut(&mut Value) + Send + 'static) {
+    pub fn mutate(&self, mut change: impl FnMut(&mut Value) + Send + 'static) {
         self.on_call(move |call| {
             if let ("create" | "update", Some(sent)) = (call.verb, &mut call.sent) {
                 change(sent);
@@ -108,17 +110,17 @@ impl HookedClient {
     }
 
     /// Fails all calls from now on, or stops failing them.
-    pub(crate) fn cut_off(&self, cut_off: bool) {
+    pub fn cut_off(&self, cut_off: bool) {
         self.before(move |_, object| cut_off.then(|| unreachable(object)));
     }
 
     /// Removes the hook of calls.
-    pub(crate) fn heal(&self) {
+    pub fn heal(&self) {
         self.hooks.on_call.lock().replace(None);
     }
 
     /// Lets `hook` answer reads with an older state: all objects of a kind, for a get or for the query of a list.
-    pub(crate) fn on_read(
+    pub fn on_read(
         &self,
         hook: impl Fn(&Kind, Option<&Query>) -> Option<ObjectList<SharedObject>> + Send + Sync + 'static,
     ) {
@@ -126,12 +128,12 @@ impl HookedClient {
     }
 
     /// Passes each list through `hook`.
-    pub(crate) fn on_list(&self, hook: impl Fn(&mut ObjectList<SharedObject>) + Send + Sync + 'static) {
+    pub fn on_list(&self, hook: impl Fn(&mut ObjectList<SharedObject>) + Send + Sync + 'static) {
         *self.hooks.on_list.lock() = Some(Arc::new(hook));
     }
 
     /// Passes each watch stream through `hook`, with the version from which it starts.
-    pub(crate) fn on_stream(
+    pub fn on_stream(
         &self,
         hook: impl Fn(Option<&str>, ObjectStream) -> Result<ObjectStream, ClientError> + Send + Sync + 'static,
     ) {
@@ -139,22 +141,22 @@ impl HookedClient {
     }
 
     /// Declares these capabilities instead of the in-memory client's.
-    pub(crate) fn declare(&self, capabilities: Capabilities) {
+    pub fn declare(&self, capabilities: Capabilities) {
         *self.hooks.capabilities.lock() = Some(capabilities);
     }
 
     /// Returns the writes since the last call of this method, each as `create Page default/index`.
-    pub(crate) fn writes(&self) -> Vec<String> {
+    pub fn writes(&self) -> Vec<String> {
         self.take_calls(|call| !is_read(call))
     }
 
     /// Returns the reads since the last call of this method, each as `get Page default/index`.
-    pub(crate) fn reads(&self) -> Vec<String> {
+    pub fn reads(&self) -> Vec<String> {
         self.take_calls(is_read)
     }
 
     /// Counts the recorded calls of a verb.
-    pub(crate) fn count(&self, verb: &str) -> usize {
+    pub fn count(&self, verb: &str) -> usize {
         let is_it = |call: &&String| call.split(' ').next() == Some(verb);
         self.hooks.calls.lock().iter().filter(is_it).count()
     }
@@ -205,7 +207,8 @@ fn is_read(call: &str) -> bool {
     ["get ", "list ", "watch "].iter().any(|verb| call.starts_with(verb))
 }
 
-pub(crate) fn unreachable(object: &ObjectRef) -> ClientError {
+/// Returns the error of a call that reaches no server.
+pub fn unreachable(object: &ObjectRef) -> ClientError {
     ClientError::transport(object.clone(), "no answer")
 }
 

@@ -12,7 +12,7 @@ use super::record::{RunRecord, WriteOutcome};
 /// - Two runs of a key in one process overlap.
 /// - The number of a key falls, or two processes have the same.
 /// - A write succeeds after a write with a greater number.
-pub(crate) fn faults(runs: &[RunRecord]) -> Vec<String> {
+pub fn faults(runs: &[RunRecord]) -> Vec<String> {
     let mut faults = Vec::new();
     for runs in by_key(runs).values() {
         overlaps(runs, &mut faults);

@@ -7,7 +7,7 @@ use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::{Orders, WORKER};
-use crate::forwarder::Forwarder;
+use homeostat_test_support::forwarder::Forwarder;
 
 /// The process of a worker. Dropping it kills it.
 ///

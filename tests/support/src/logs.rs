@@ -2,8 +2,6 @@
 //!
 //! The process has one logger, and tests may run in parallel. Therefore each test gives its components unique names.
 
-#![expect(clippy::expect_used, reason = "a helper of tests fails as a test does")]
-
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
@@ -13,15 +11,18 @@ use parking_lot::{Condvar, Mutex};
 
 /// A log line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Line {
-    pub(crate) level: Level,
-    pub(crate) message: String,
-    pub(crate) fields: BTreeMap<String, String>,
+pub struct Line {
+    /// Its level.
+    pub level: Level,
+    /// Its text.
+    pub message: String,
+    /// Its fields, by name.
+    pub fields: BTreeMap<String, String>,
 }
 
 impl Line {
     /// Returns the value of a field, or an empty string.
-    pub(crate) fn field(&self, name: &str) -> &str {
+    pub fn field(&self, name: &str) -> &str {
         self.fields.get(name).map_or("", String::as_str)
     }
 }
@@ -91,26 +92,28 @@ fn collector() -> &'static Collector {
 }
 
 /// The lines with one name.
-pub(crate) struct Logs(&'static str);
+pub struct Logs(&'static str);
 
 impl Logs {
     /// Keeps the lines with this name from now on.
-    pub(crate) fn of(name: &'static str) -> Self {
+    pub fn of(name: &'static str) -> Self {
         let before = collector().lines.lock().insert(name.to_owned(), Vec::new());
         assert_eq!(before, None, "{name} is taken");
         Self(name)
     }
 
-    pub(crate) fn all(&self) -> Vec<Line> {
+    /// Returns all lines so far.
+    pub fn all(&self) -> Vec<Line> {
         collector().lines.lock()[self.0].clone()
     }
 
-    pub(crate) fn at(&self, level: Level) -> Vec<Line> {
+    /// Returns the lines at `level`.
+    pub fn at(&self, level: Level) -> Vec<Line> {
         self.all().into_iter().filter(|line| line.level == level).collect()
     }
 
     /// Waits for a line at `level` with `text` in its message.
-    pub(crate) fn wait_for(&self, level: Level, text: &str) -> Line {
+    pub fn wait_for(&self, level: Level, text: &str) -> Line {
         let collector = collector();
         let mut lines = collector.lines.lock();
         loop {

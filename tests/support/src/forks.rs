@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use fork::{Fork, fork, waitpid};
 
 /// A forked process with copies of all values of its parent.
-pub(crate) struct ForkedProcess {
+pub struct ForkedProcess {
     id: i32,
     /// A byte ends the wait of the process.
     release: PipeWriter,
@@ -15,7 +15,7 @@ pub(crate) struct ForkedProcess {
 
 impl ForkedProcess {
     /// Forks a process that runs `code`. The argument of `code` blocks until [`end`](Self::end).
-    pub(crate) fn start(code: impl FnOnce(&mut dyn FnMut()) -> Result<(), String>) -> Self {
+    pub fn start(code: impl FnOnce(&mut dyn FnMut()) -> Result<(), String>) -> Self {
         let ((mut released, release), (report, mut reporter)) = (pipe().unwrap(), pipe().unwrap());
         match fork().unwrap() {
             Fork::Child => {
@@ -33,7 +33,7 @@ impl ForkedProcess {
     }
 
     /// Releases the process, and waits for its end. Fails if its code returned an error or panicked.
-    pub(crate) fn end(self) {
+    pub fn end(self) {
         let Self { id, mut release, mut report } = self;
         // The end of the pipe is no signal: forks of other tests may have it open.
         let _ = release.write(&[0]);
@@ -45,11 +45,15 @@ impl ForkedProcess {
 }
 
 /// Runs `code` in a forked process. Fails if it returns an error or panics there.
-pub(crate) fn in_a_fork(code: impl FnOnce() -> Result<(), String>) {
+pub fn in_a_fork(code: impl FnOnce() -> Result<(), String>) {
     ForkedProcess::start(|_| code()).end();
 }
 
-/// Fails with `text` unless `condition` holds.
-pub(crate) fn ensure(condition: bool, text: impl Into<String>) -> Result<(), String> {
+/// Checks a condition.
+///
+/// # Errors
+///
+/// Returns `text` unless `condition` holds.
+pub fn ensure(condition: bool, text: impl Into<String>) -> Result<(), String> {
     if condition { Ok(()) } else { Err(text.into()) }
 }

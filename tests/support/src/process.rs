@@ -14,24 +14,27 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A line of standard output or standard error, and its number.
 #[derive(Debug)]
-pub(crate) struct Line {
-    pub(crate) number: usize,
-    pub(crate) text: String,
+pub struct Line {
+    /// The number of the line in the output.
+    pub number: usize,
+    /// The line without its end.
+    pub text: String,
 }
 
 impl Line {
     /// Splits a row of a status table into its cells. Columns are at least two spaces apart.
-    pub(crate) fn cells(&self) -> Vec<&str> {
+    pub fn cells(&self) -> Vec<&str> {
         self.text.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect()
     }
 
-    pub(crate) fn begins(&self, name: &str) -> bool {
+    /// Returns whether the line is a row of a status table with this name.
+    pub fn begins(&self, name: &str) -> bool {
         self.text.strip_prefix(name).is_some_and(|rest| rest.starts_with(' '))
     }
 }
 
 /// A process. Dropping it kills it.
-pub(crate) struct Program {
+pub struct Program {
     child: Child,
     output: Receiver<String>,
     /// Lines that no test has taken yet.
@@ -40,7 +43,8 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    pub(crate) fn start(mut command: Command) -> Self {
+    /// Starts a process.
+    pub fn start(mut command: Command) -> Self {
         // One pipe for both outputs keeps their lines in order.
         let (reader, writer) = std::io::pipe().unwrap();
         command.stdin(Stdio::null()).stdout(writer.try_clone().unwrap()).stderr(writer);
@@ -52,26 +56,28 @@ impl Program {
         Self { child, output, lines: Vec::new(), count: 0 }
     }
 
-    /// Its process id.
-    pub(crate) fn id(&self) -> Pid {
+    /// Returns its process id.
+    pub fn id(&self) -> Pid {
         Pid::from_child(&self.child)
     }
 
-    pub(crate) fn signal(&self, signal: Signal) {
+    /// Sends a signal to it.
+    pub fn signal(&self, signal: Signal) {
         kill_process(self.id(), signal).unwrap();
     }
 
     /// Waits for a line that contains `text`, and takes it. Lines may be taken in any order.
-    pub(crate) fn expect(&mut self, text: &str) -> Line {
+    pub fn expect(&mut self, text: &str) -> Line {
         self.find(text, |line| line.text.contains(text))
     }
 
     /// Waits for the row of a status table that begins with `name`, and takes it.
-    pub(crate) fn expect_row(&mut self, name: &str) -> Line {
+    pub fn expect_row(&mut self, name: &str) -> Line {
         self.find(name, |line| line.begins(name))
     }
 
-    pub(crate) fn find(&mut self, what: &str, fits: impl Fn(&Line) -> bool) -> Line {
+    /// Waits for a line that `fits` accepts, and takes it. A failure names it as `what`.
+    pub fn find(&mut self, what: &str, fits: impl Fn(&Line) -> bool) -> Line {
         if let Some(index) = self.lines.iter().position(&fits) {
             return self.lines.remove(index);
         }
@@ -88,7 +94,7 @@ impl Program {
     }
 
     /// Waits until the process and its output have ended. Then no other process writes there.
-    pub(crate) fn ended(&mut self) -> ExitStatus {
+    pub fn ended(&mut self) -> ExitStatus {
         let deadline = now() + PATIENCE;
         while let Ok(line) = self.output.recv_deadline(deadline) {
             self.keep(line);
@@ -98,11 +104,12 @@ impl Program {
     }
 
     /// Returns the lines that no test has taken.
-    pub(crate) fn unasked(&self) -> Vec<&str> {
+    pub fn unasked(&self) -> Vec<&str> {
         self.lines.iter().map(|line| line.text.as_str()).collect()
     }
 
-    pub(crate) fn kill(&mut self) {
+    /// Kills the process, and waits for its end.
+    pub fn kill(&mut self) {
         // Both fail if it has ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -140,16 +147,26 @@ fn now() -> Instant {
 /// features.
 const WITHOUT_FEATURES: [&str; 3] = ["quickstart", "supervisor", "mirror"];
 
-/// Builds an example with the profile of this test, and returns its path. Cargo does not build examples for a single
-/// test target.
+/// Builds an example with the profile of this test, and returns its path.
+///
+/// Cargo does not build examples for a single test target.
+#[macro_export]
+macro_rules! example {
+    ($name:expr) => {
+        // Only integration tests have this variable.
+        $crate::process::built_example($name, ::std::env!("CARGO_TARGET_TMPDIR"))
+    };
+}
+
+/// Builds an example for [`example!`]. `temporary` is the folder for files of integration tests.
 ///
 /// Each example has one set of features in all tests: a build with another set would replace the program while a test
 /// starts it.
-pub(crate) fn example(name: &str) -> PathBuf {
+pub fn built_example(name: &str, temporary: &str) -> PathBuf {
     // target[/triple]/profile/deps/test, and target/tmp.
     let test = std::env::current_exe().unwrap();
     let profile = test.ancestors().nth(2).unwrap();
-    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
+    let target = Path::new(temporary).parent().unwrap();
     let last = |path: &Path| path.file_name().and_then(OsStr::to_str).unwrap().to_owned();
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.args(["build", "--quiet", "--package", "homeostat-examples", "--example", name]);
