@@ -1,0 +1,14 @@
+//! Errors of the compiler for closures that are not sub-reconcilers: they show how to write the closure.
+
+use homeostat_test_support::compile_errors;
+
+#[test]
+fn the_compiler_explains_how_to_write_a_step() {
+    let errors = |body: &str| compile_errors::of("homeostat_objects::sub::*", body);
+    let report = errors("Sequence::<String>::new().then(|cx, vm| Ok(Flow::default()))");
+    assert!(report.contains("closure with signature"), "{report}");
+    assert!(!report.contains("no method named"), "{report}");
+    let report = errors("Sequence::<String>::new().then(5)");
+    assert!(report.contains("is not a step of the reconciliation of `String`"), "{report}");
+    assert!(report.contains("`|cx: &SubContext<'_>, resource: &mut String| -> SubResult`"), "{report}");
+}
