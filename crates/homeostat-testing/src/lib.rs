@@ -1,7 +1,7 @@
-//! Tools for tests of reconcilers, controllers and clients. Feature `testing`.
+//! Tools for tests of reconcilers, controllers and clients.
 //!
 //! - [`SubReconcilerTable`] and [`ReconcilerTable`]: tables of cases, each with its objects and its expected results.
-//! - `AdmissionTable`: the same for admission hooks (feature `serve`).
+//! - [`AdmissionTable`]: the same for admission hooks.
 //! - [`Simulation`]: whole controllers and managers on one thread, in simulated time and an order that a seed
 //!   determines.
 //! - [`conformance`]: a test suite for clients.

@@ -112,7 +112,7 @@ fn escape(line: &mut String, label: &str) {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use homeostat::run::metrics::Tallies;
+    use homeostat::{Action, BoxError, Context, Controller, ManualClock, WorkerPool};
 
     #[test]
     fn labels_are_escaped() {
@@ -127,11 +127,18 @@ mod tests {
 
     #[test]
     fn buckets_are_cumulative_and_end_with_infinity() {
-        let (tallies, mut histogram) = (Tallies::default(), Histogram::default());
+        let held = ManualClock::new();
+        let pool = WorkerPool::builder().clock(held.clock()).start().unwrap();
+        let reconcile = move |_cx: &Context, takes: &Duration| -> Result<Action, BoxError> {
+            held.advance(*takes);
+            Ok(Action::await_change())
+        };
+        let runs = Controller::builder("runs", reconcile).build().unwrap().start(&pool).unwrap();
         for duration in [Duration::from_micros(1), Duration::from_millis(50), Duration::from_secs(2000)] {
-            tallies.add(duration);
+            runs.enqueue(duration);
+            runs.wait(&duration, Duration::MAX).unwrap();
         }
-        tallies.add_to(&mut histogram);
+        let histogram = runs.metrics().work_time;
         let mut text = Exposition::default();
         text.family("time_seconds", MetricKind::Histogram, "Times");
         text.histogram(&[("name", "a")], &histogram);

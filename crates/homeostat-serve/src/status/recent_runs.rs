@@ -129,42 +129,60 @@ impl RunLog {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use homeostat::WorkQueue;
-    use homeostat::run::gate::TakenKey;
+    use homeostat::{Action, BoxError, Context, Controller, ManualClock, WorkerPool, terminal};
+    use std::sync::mpsc::channel;
+    use std::thread;
+
+    /// The key whose run begins before all others and ends after them.
+    const SLOW: usize = usize::MAX;
+    /// The key whose runs fail.
+    const BAD: usize = usize::MAX - 1;
 
     #[test]
     fn the_last_runs_are_kept_and_the_last_failures_apart() {
-        let (log, queue, begin) = (RunLog::default(), WorkQueue::new(), homeostat::Clock::system().now());
-        let add = |key: usize, start: usize, outcome: RunOutcome| {
-            log.add(&EndedRun {
-                key: &TakenKey { controller: "vm", key: &key, queue: &queue },
-                reasons: Reasons::default(),
-                attempt: 1,
-                queued_for: Duration::ZERO,
-                started: begin + Duration::from_nanos(start as u64),
-                took: Duration::from_nanos(7),
-                thread: "pool-0",
-                outcome,
-                error: None,
-                retry_after: None,
-            });
+        let (held, log) = (ManualClock::new(), Arc::<RunLog>::default());
+        let pool = WorkerPool::builder().threads(2).clock(held.clock()).start().unwrap();
+        let (begin, began) = channel();
+        let (end, ended) = channel::<()>();
+        let ended = Mutex::new(ended);
+        let threads = Arc::<Mutex<BTreeMap<usize, String>>>::default();
+        let seen = Arc::clone(&threads);
+        let reconcile = move |_cx: &Context, key: &usize| -> Result<Action, BoxError> {
+            seen.lock().insert(*key, thread::current().name().unwrap().to_owned());
+            if *key == SLOW {
+                begin.send(()).unwrap();
+                ended.lock().recv().unwrap();
+            }
+            held.advance(Duration::from_nanos(7));
+            if *key == BAD { Err(terminal("no answer").into()) } else { Ok(Action::await_change()) }
         };
+        let observed = Arc::clone(&log);
+        let builder = Controller::builder("vm", reconcile).max_concurrent_reconciles(2);
+        let vms = builder.observe_runs(move |run| observed.add(run)).build().unwrap().start(&pool).unwrap();
+        let run = |key: usize| {
+            vms.enqueue(key);
+            vms.wait(&key, Duration::MAX).unwrap();
+        };
+
+        vms.enqueue(SLOW);
+        began.recv().unwrap();
         for key in 0..RecentRun::MOST + 2 {
-            add(key, key, RunOutcome::Succeeded);
+            run(key);
         }
         let list = log.list();
         assert_eq!((list.len(), list[0].key.as_str()), (RecentRun::MOST, "2"));
         assert_eq!(list[RecentRun::MOST - 1].key, (RecentRun::MOST + 1).to_string());
-        assert_eq!((list[0].took, list[0].thread.as_str()), (Duration::from_nanos(7), "pool-0"));
+        assert_eq!((list[0].took, list[0].thread.as_str()), (Duration::from_nanos(7), threads.lock()[&2].as_str()));
         assert_eq!(list[0].key_state(), KeyState::Idle);
 
-        for start in 0..=RecentRun::MOST_FAILED {
-            add(7, start, RunOutcome::Failed("no answer".to_owned()));
+        for _ in 0..=RecentRun::MOST_FAILED {
+            run(BAD);
         }
-        add(8, 0, RunOutcome::Succeeded);
+        end.send(()).unwrap();
+        vms.wait(&SLOW, Duration::MAX).unwrap();
         let list = log.list();
         let failed = list.iter().filter(|run| run.result() == "parked").count();
         assert_eq!((list.len(), failed), (RecentRun::MOST + RecentRun::MOST_FAILED, RecentRun::MOST_FAILED));
-        assert_eq!(list[0].key, "8");
+        assert_eq!(list[0].key, SLOW.to_string(), "the list is in the order of the starts");
     }
 }

@@ -1,5 +1,4 @@
 //! The conformance suite through the server: a Kubernetes client calls the API of an in-memory client.
-#![cfg(all(feature = "kubernetes", feature = "testing"))]
 
 mod restarts;
 

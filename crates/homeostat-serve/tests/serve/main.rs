@@ -4,7 +4,6 @@
 #[cfg(target_os = "linux")]
 use homeostat_objects_test_support::fleet;
 #[cfg(target_os = "linux")]
-use homeostat_test_support::forwarder;
 use homeostat_test_support::{logs, until};
 
 mod api;

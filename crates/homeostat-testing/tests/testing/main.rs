@@ -9,5 +9,6 @@
 use homeostat_objects_test_support::hooked_client;
 
 mod conformance;
+mod globs;
 mod harness;
 mod simulation;

@@ -59,14 +59,30 @@ fn one_client_has_a_quarter_of_the_connections_by_default() {
     assert_eq!(RawClient::with(&streaming, get("/watch")).reply().status, 429, "three quarters may be streams");
 }
 
+/// Limits the address space of its process, so that the system refuses a stack. Therefore it runs in a process of its
+/// own.
+#[cfg(target_os = "linux")]
 #[test]
 fn a_connection_without_a_thread_is_refused() {
-    let refusals = Arc::new(crate::sync::atomic::AtomicUsize::new(0));
-    let options = homeostat::base::ThreadOptions::new().refusing(Arc::clone(&refusals));
-    let server = echo(|builder| builder.thread_options(options));
-    refusals.store(1, crate::sync::atomic::Ordering::SeqCst);
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+    const CHILD: &str = "HOMEOSTAT_TEST_CHILD";
+    if std::env::var_os(CHILD).is_none() {
+        let mut child = std::process::Command::new(std::env::current_exe().unwrap());
+        let name = "server::tests::crowds::a_connection_without_a_thread_is_refused";
+        let output = child.args(["--exact", name, "--nocapture"]).env(CHILD, "1").output().unwrap();
+        let [out, err] = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+        assert!(output.status.success() && out.contains("1 passed"), "{}\n{out}\n{err}", output.status);
+        return;
+    }
+    let stack = 1 << 30;
+    let server = echo(|builder| builder.thread_options(homeostat::base::ThreadOptions::new().stack_size(stack)));
+    let usual = getrlimit(Resource::As);
+    let room_for_no_stack = usage().virtual_kib * 1024 + stack as u64 / 2;
+    setrlimit(Resource::As, Rlimit { current: Some(room_for_no_stack), maximum: usual.maximum }).unwrap();
     let reply = RawClient::connect(&server).reply();
     assert_eq!((reply.status, reply.body.as_str()), (503, "the server has no more threads\n"));
+    setrlimit(Resource::As, usual).unwrap();
     // The server tries again.
     let mut client = RawClient::with(&server, get("/"));
     assert_eq!(client.reply().status, 200);
@@ -176,6 +192,7 @@ fn the_bodies_of_one_client_have_a_share_of_the_memory() {
 
 struct Usage {
     threads: u64,
+    virtual_kib: u64,
     resident_kib: u64,
     cpu_ticks: u64,
 }
@@ -191,6 +208,7 @@ fn usage() -> Usage {
     let times = stat.rsplit(')').next().unwrap_or_default().split_whitespace().skip(11).take(2);
     Usage {
         threads: field("Threads:"),
+        virtual_kib: field("VmSize:"),
         resident_kib: field("VmRSS:"),
         cpu_ticks: times.filter_map(|time| time.parse::<u64>().ok()).sum(),
     }

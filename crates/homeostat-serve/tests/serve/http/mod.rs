@@ -3,7 +3,7 @@
 mod access;
 mod curl;
 mod settings;
-#[cfg(feature = "serve-tls")]
+#[cfg(feature = "tls")]
 mod tls;
 
 use std::io::{Read, Write};

@@ -118,7 +118,6 @@ fn the_authorization_is_not_asked_while_all_checks_pass() {
     assert_eq!(site.get("/livez?verbose").body, "[+]appliance ok\nlivez check passed\n");
 }
 
-#[cfg(feature = "testing")]
 #[test]
 fn a_failing_store_is_not_ready_and_its_cause_is_in_the_log_only() {
     use std::sync::Arc;

@@ -134,7 +134,6 @@ fn the_text_has_the_counts_of_the_server() {
 }
 
 /// The `metrics` facade receives the same metrics: names, types and labels.
-#[cfg(feature = "metrics")]
 #[test]
 fn the_names_types_and_labels_are_those_of_the_facade() {
     use std::collections::BTreeSet;

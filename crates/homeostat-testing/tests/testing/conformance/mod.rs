@@ -39,7 +39,6 @@ impl Backend for Plain {
     }
 }
 
-#[cfg(feature = "file-client")]
 mod file {
     use std::sync::Arc;
 

@@ -1,6 +1,5 @@
 //! Tests of the tables: passing cases, failing cases, and their reports.
 
-#[cfg(feature = "serve")]
 mod admission;
 mod bad_input;
 mod cases;
