@@ -93,7 +93,6 @@
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-#[cfg(any(doc, doctest))]
 pub mod guide;
 pub mod sub;
 mod sync;
@@ -151,6 +150,10 @@ mod value_ref;
 mod version;
 mod watch;
 
+#[cfg(all(test, not(loom)))]
+mod tests {
+    pub(crate) mod refusals;
+}
 #[cfg(all(test, not(loom)))]
 use homeostat_test_support::until;
 

@@ -1,8 +1,6 @@
-//! Locks and atomics: the only file that names them. The locks of unit tests check their order.
+//! Locks: the only file that names them. The locks of unit tests check their order.
 
 #[cfg(test)]
-pub(crate) use homeostat_test_support::locks::{Mutex, atomic};
+pub(crate) use homeostat_test_support::locks::Mutex;
 #[cfg(not(test))]
 pub(crate) use parking_lot::Mutex;
-#[cfg(not(test))]
-pub(crate) use std::sync::atomic;

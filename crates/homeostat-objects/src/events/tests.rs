@@ -3,23 +3,20 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::thread;
 
 use super::{EventRecorder, EventType};
+use crate::tests::refusals::Refusals;
 use crate::until::until;
 use crate::{Client, DynamicObject, Kind, MemoryClient, Query};
-use homeostat::base::ThreadOptions;
 
 const VM: Kind = Kind::namespaced("example.com", "v1", "Vm");
 
-/// Returns a recorder, its client, and the number of refusals that remain: the system refuses to start the recorder's
-/// thread this many times.
-fn refused(times: usize) -> (EventRecorder, Arc<MemoryClient>, Arc<AtomicUsize>) {
-    let (client, refusals) = (Arc::new(MemoryClient::new()), Arc::new(AtomicUsize::new(times)));
-    let options = ThreadOptions::new().refusing(Arc::clone(&refusals));
-    let builder = EventRecorder::builder("refused").client(client.clone()).thread_options(options);
-    (builder.log(false).build(), client, refusals)
+/// Returns a recorder, its client, and its system, which refuses to start the recorder's thread this many times.
+fn refused(times: usize) -> (EventRecorder, Arc<MemoryClient>, Arc<Refusals>) {
+    let (client, system) = (Arc::new(MemoryClient::new()), Refusals::new(times));
+    let builder = EventRecorder::builder("refused").client(client.clone()).clock(system.clock().clock());
+    (builder.log(false).build(), client, system)
 }
 
 fn stored(client: &MemoryClient) -> usize {
@@ -32,10 +29,10 @@ fn record(recorder: &EventRecorder, name: &str) {
 
 #[test]
 fn each_event_asks_again_for_a_refused_thread_and_no_event_waits_for_the_client() {
-    let (recorder, client, refusals) = refused(2);
+    let (recorder, client, system) = refused(2);
     for (name, left) in [("vm-1", 1), ("vm-2", 0)] {
         record(&recorder, name);
-        assert_eq!(refusals.load(SeqCst), left);
+        assert_eq!(system.left(), left);
         assert_eq!(stored(&client), 0, "the caller does not store it");
     }
     record(&recorder, "vm-3");
@@ -60,14 +57,7 @@ fn a_recorder_without_a_thread_stores_its_events_at_a_flush_and_at_its_end() {
 #[test]
 fn threads_that_record_at_once_start_one_thread() {
     for _ in 0..100 {
-        let (client, starts) = (Arc::new(MemoryClient::new()), Arc::new(AtomicUsize::new(0)));
-        let counted = Arc::clone(&starts);
-        let options = ThreadOptions::new().refusing(Arc::new(AtomicUsize::new(1)));
-        let options = options.on_start(move |_| {
-            counted.fetch_add(1, SeqCst);
-        });
-        let builder = EventRecorder::builder("crowded").client(client.clone()).thread_options(options);
-        let recorder = builder.log(false).build();
+        let (recorder, client, system) = refused(1);
         thread::scope(|threads| {
             for name in ["vm-1", "vm-2", "vm-3"] {
                 let recorder = &recorder;
@@ -75,6 +65,6 @@ fn threads_that_record_at_once_start_one_thread() {
             }
         });
         drop(recorder);
-        assert_eq!((stored(&client), starts.load(SeqCst)), (3, 1));
+        assert_eq!((stored(&client), system.started()), (3, 1));
     }
 }

@@ -244,9 +244,9 @@ mod tests {
     use crate::ControllerExt;
     use crate::sync::atomic::Ordering::SeqCst;
     use crate::sync::atomic::{AtomicBool, AtomicUsize};
-    use homeostat::queue::{Ending, KeyState, WorkQueue};
+    use crate::until::until;
+    use homeostat::queue::KeyState;
     use homeostat::run::Fence;
-    use homeostat::run::gate::TakenKey;
     use homeostat::{Action, Context, Controller, WorkerPool};
 
     const MEMORY: Duration = Duration::from_secs(45);
@@ -301,8 +301,6 @@ mod tests {
 
     #[test]
     fn a_key_that_panics_when_it_is_handed_over_delays_no_other_key() {
-        let clock = Clock::system();
-        let queue = WorkQueue::builder().clock(clock.clone()).build();
         let (shards, fence) = (Shards::new(MEMORY), Fence::unlimited(None));
         let [me, other] = ["me", "other"].map(|name| ShardHash::of([name]));
         let divide = |has_left: bool| {
@@ -311,19 +309,22 @@ mod tests {
             shards.divide(table, ShardStatus::default(), Some(fence.clone()));
         };
         divide(false);
-        let gate = ShardGate::new(&shards, |_| ShardHash::of(["key"]), GateHost::new(queue.clone(), Arc::new(|| ())));
-        for key in [Hostile(1), Hostile(2)] {
-            queue.enqueue(key);
-            let Ok(claim) = queue.try_dequeue() else { panic!("no key is ready") };
-            let key = TakenKey { controller: "vm", key: claim.key(), queue: &queue };
-            assert!(matches!(gate.admit(&key, claim.reasons()), Admission::Defer(_)));
-            let reasons = claim.reasons();
-            claim.end(Ending::Defer(reasons, Duration::MAX));
+        let reconcile = |_: &Context, _: &Hostile| Ok::<_, Infallible>(Action::await_change());
+        let controller = Controller::builder("vm", reconcile).shards(&shards, |_| ShardHash::of(["key"]));
+        let controller = controller.build().unwrap();
+        let handle = controller.handle();
+        for key in [1, 2] {
+            handle.enqueue(Hostile(key));
         }
+        let pool = WorkerPool::builder().threads(1).start().unwrap();
+        let _running = controller.start(&pool).unwrap();
+        let states = || [1, 2].map(|key| handle.queue().state(&Hostile(key)));
+        until("both keys wait", || states() == [KeyState::Delayed(None); 2]);
         NEXT_HASH_PANICS.store(true, SeqCst);
         divide(true);
-        let states = [1, 2].map(|key| matches!(queue.state(&Hostile(key)), KeyState::Ready(_)));
-        assert_eq!(states.into_iter().filter(|is_ready| *is_ready).count(), 1, "{queue:?}");
+        assert!(!NEXT_HASH_PANICS.load(SeqCst), "no hash has panicked");
+        until("one key has run", || states().contains(&KeyState::Idle));
+        assert!(states().contains(&KeyState::Delayed(None)), "{:?}", states());
     }
 
     /// The assignment may have changed while a claim refused a key. The gate checks that once the claim holds the next

@@ -30,7 +30,7 @@ impl ShardHash {
     /// Returns the bucket of this key: a number from zero to `count - 1`.
     ///
     /// It is the same in every process and version, so an object can have it in a label, and servers can select objects
-    /// by it. The [guide](homeostat::guide::sharding) shows how processes then watch only the objects in their own buckets.
+    /// by it. The [guide](crate::guide::sharding) shows how processes then watch only the objects in their own buckets.
     ///
     /// # Panics
     ///

@@ -10,7 +10,7 @@ use super::assignment::{Assignment, EarlierAssignment};
 use super::machine::{FoundGroup, FoundMember, MemberMachine, MemberWrite};
 use super::shards::{EarlierMember, LostRuns, ShardEntry, ShardHash, ShardStatus, ShardTable, Shards};
 use crate::MemoryClient;
-use homeostat::base::ThreadOptions;
+use crate::tests::refusals::no_threads;
 use homeostat::rt::Nanos;
 use homeostat::run::Fence;
 
@@ -275,7 +275,7 @@ fn a_run_of_a_regained_key_counts_as_lost_until_the_other_owner_has_left() {
 
 #[test]
 fn a_member_whose_watchdog_is_refused_runs_no_thread_and_can_be_started_again() {
-    let (options, started) = ThreadOptions::refusing_named("-watchdog");
+    let (options, started) = no_threads();
     let client = Arc::new(MemoryClient::new());
     let members = Members::builder(client, "default", "sites").thread_options(options).build().unwrap();
     for _ in 0..2 {

@@ -1,14 +1,15 @@
-//! The system refuses to start the watchdog of a watch.
+//! The system refuses to start the watchdog of a watch, which is its first thread.
 
 use std::sync::Arc;
 
 use serde_json::Value;
 
+use crate::tests::refusals::no_threads;
 use crate::{
     Api, Capabilities, Client, ClientError, DeleteOptions, Deletion, DynamicObject, FieldOwner, Kind, ObjectKey,
     ObjectList, ObjectStream, ObjectWatch, Patch, PatchTarget, Query, SharedObject,
 };
-use homeostat::base::{CancellationToken, ThreadOptions};
+use homeostat::base::CancellationToken;
 
 const LAMP: Kind = Kind::namespaced("example.com", "v1", "Lamp");
 
@@ -61,7 +62,7 @@ impl Client for Remote {
 
 #[test]
 fn a_watch_whose_watchdog_is_refused_runs_no_thread() {
-    let (options, started) = ThreadOptions::refusing_named("-watchdog");
+    let (options, started) = no_threads();
     let lamps = Api::<DynamicObject>::of_kind(Arc::new(Remote), LAMP);
     let error = ObjectWatch::new(lamps).thread_options(options).start().unwrap_err();
     assert_eq!(error.to_string(), "the system cannot start thread lamps-watchdog");
