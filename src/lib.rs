@@ -158,7 +158,6 @@
 pub mod base;
 pub mod controller;
 pub mod export;
-#[cfg(any(doc, doctest))]
 pub mod guide;
 pub mod manager;
 pub mod queue;

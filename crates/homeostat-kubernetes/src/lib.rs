@@ -11,7 +11,6 @@
 #![doc = include_str!("cases.md")]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-#[cfg(any(doc, doctest))]
 pub mod guide;
 mod sync;
 

@@ -10,6 +10,7 @@
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+pub mod guide;
 mod sync;
 
 mod access;

@@ -106,7 +106,6 @@
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-#[cfg(any(doc, doctest))]
 pub mod guide;
 mod sync;
 

@@ -76,7 +76,7 @@ use homeostat_objects::{Client, Kind, ObjectList, Query, SharedObject};
 /// - A strategic merge patch must not contain arrays or directives.
 /// - Bodies are JSON, not YAML. Protocol buffers are read and written for `Lease`, `ConfigMap`, `Secret`, `Namespace`
 ///   and both kinds of `Event`. For other kinds they are refused, as Kubernetes does for custom resources. See which
-///   [clients](homeostat::guide::clients) work, and with which settings.
+///   [clients](crate::guide::clients) work, and with which settings.
 /// - Field selectors can use any field that the kind's schema knows. Without a schema, they can use any field.
 /// - A dry run does not check owners, and does not delete dependents.
 /// - If hooks or schema defaults change an applied object, watches see two versions: first the new content, then its
