@@ -6,6 +6,7 @@ use rustls::{AlertDescription, CertificateError, Error};
 
 /// Returns the likely cause of a failed handshake and how to fix it; empty if the error itself says
 /// everything.
+#[must_use]
 pub fn advice(error: &io::Error) -> &'static str {
     match error.get_ref().and_then(|error| error.downcast_ref()) {
         Some(Error::InvalidCertificate(fault)) => of_certificate(fault),

@@ -27,6 +27,7 @@ enum Trusted {
 
 impl Trust {
     /// Trusts any server, with any certificate.
+    #[must_use]
     pub fn any() -> Self {
         Self(Trusted::Any)
     }
@@ -58,6 +59,7 @@ impl Trust {
     }
 
     /// Returns whether this trusts no server.
+    #[must_use]
     pub fn is_empty(&self) -> bool {
         matches!(&self.0, Trusted::Certificates { authorities, .. } if authorities.is_empty())
     }
