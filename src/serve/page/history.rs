@@ -12,7 +12,7 @@ use crate::base::sync::Mutex;
 use crate::base::{Running, StartError};
 use crate::controller::ControllerStatus;
 use crate::manager::{Manager, WeakManager};
-use crate::rt::{AutoResetEvent, Handle, Nanos, Next, Task, ThreadGroup, ThreadGroupKind};
+use crate::rt::{AutoResetEvent, Nanos, Next, Task, ThreadGroup, ThreadGroupKind};
 use crate::serve::status::RunLogs;
 
 /// The interval of samples.
@@ -72,9 +72,8 @@ impl History {
             history: Arc::clone(&history),
             due: Nanos::ZERO,
         };
-        let joiners = group.start_one(manager.thread_options(), sampler, &event, None)?;
-        let handle = Handle::new(group, joiners, move || event.set()).that_may_end();
-        Ok((history, Running::new((), handle, Duration::MAX)))
+        let handle = group.start_one(manager.thread_options(), sampler, event, None, || ())?;
+        Ok((history, Running::new((), handle.that_may_end(), Duration::MAX)))
     }
 
     /// Returns the samples of a controller, oldest first.
