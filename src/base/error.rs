@@ -1,6 +1,5 @@
 //! The errors of starting and joining.
 
-use std::borrow::Cow;
 use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
@@ -25,23 +24,34 @@ pub type BoxError = Box<dyn Error + Send + Sync>;
 /// assert_eq!(error.to_string(), "period is 0ns, but must be longer than zero");
 /// ```
 #[derive(Debug)]
-pub struct StartError(StartErrorKind);
+pub struct StartError {
+    kind: StartErrorKind,
+    message: String,
+    source: Option<BoxError>,
+}
 
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum StartErrorKind {
-    Setting { field: &'static str, value: String, rule: &'static str },
-    Named { kind: &'static str, name: String, fault: Cow<'static, str> },
-    Thread { name: String, source: std::io::Error },
-    Stopped { watch: String },
-    Panicked { component: String, message: String },
-    NotSimulated { name: String },
-    Unavailable { what: String, source: BoxError },
+    Setting,
+    Thread,
+    Stopped,
+    Panicked,
+    NotSimulated,
+    Unavailable,
 }
 
 impl StartError {
+    fn new(kind: StartErrorKind, message: String) -> Self {
+        Self { kind, message, source: None }
+    }
+
+    fn caused_by(self, source: impl Into<BoxError>) -> Self {
+        Self { source: Some(source.into()), ..self }
+    }
+
     /// Creates the error of an invalid setting. The message is "`field` is `value`, but must be `rule`".
     pub fn setting(field: &'static str, value: &impl fmt::Debug, rule: &'static str) -> Self {
-        Self(StartErrorKind::Setting { field, value: format!("{value:?}"), rule })
+        Self::new(StartErrorKind::Setting, format!("{field} is {value:?}, but must be {rule}"))
     }
 
     /// Rejects a number of threads that no program can have.
@@ -74,64 +84,65 @@ impl StartError {
 
     /// Creates the error of a named item, such as `manager "edge" has already been started`.
     #[must_use]
-    pub fn named(kind: &'static str, name: &str, fault: impl Into<Cow<'static, str>>) -> Self {
-        Self(StartErrorKind::Named { kind, name: name.to_owned(), fault: fault.into() })
+    pub fn named(kind: &'static str, name: &str, fault: impl fmt::Display) -> Self {
+        Self::new(StartErrorKind::Setting, format!("{kind} {name:?} {fault}"))
     }
 
     /// Returns whether the message begins with this kind and name.
     pub(crate) fn is_about(&self, kind: &str, name: &str) -> bool {
-        matches!(&self.0, StartErrorKind::Named { kind: of, name: named, .. } if *of == kind && named == name)
+        self.kind == StartErrorKind::Setting && self.message.starts_with(&format!("{kind} {name:?} "))
     }
 
     /// Creates the error of a thread that the operating system refused. `name` is the name of the thread.
     #[must_use]
     pub fn thread(name: &str, source: std::io::Error) -> Self {
-        Self(StartErrorKind::Thread { name: name.to_owned(), source })
+        Self::new(StartErrorKind::Thread, format!("the system cannot start thread {name}")).caused_by(source)
     }
 
     /// Creates the error of an address, a file or a device that cannot be used.
     ///
     /// `what` is the message, such as `cannot listen on 127.0.0.1:80`. `source` is the reason.
     pub fn unavailable(what: impl Into<String>, source: impl Into<BoxError>) -> Self {
-        Self(StartErrorKind::Unavailable { what: what.into(), source: source.into() })
+        Self::new(StartErrorKind::Unavailable, what.into()).caused_by(source)
     }
 
     /// Creates the error of a thread that a simulation cannot schedule. `name` is the name of the thread.
     #[must_use]
     pub fn not_simulated(name: &str) -> Self {
-        Self(StartErrorKind::NotSimulated { name: name.to_owned() })
+        let message = format!("{name} cannot be simulated: it waits for something other than the clock");
+        Self::new(StartErrorKind::NotSimulated, message)
     }
 
     pub(crate) fn stopped(watch: &str) -> Self {
-        Self(StartErrorKind::Stopped { watch: watch.to_owned() })
+        Self::new(StartErrorKind::Stopped, format!("watch {watch:?} has been stopped"))
     }
 
     pub(crate) fn panicked(component: &str, message: &str) -> Self {
-        Self(StartErrorKind::Panicked { component: component.to_owned(), message: message.to_owned() })
+        Self::new(StartErrorKind::Panicked, format!("{component} panicked as it was started: {message}"))
     }
 
     /// Returns whether a setting or name is invalid. The message names the field and the value, or the name.
     #[must_use]
     pub fn is_invalid_setting(&self) -> bool {
-        matches!(self.0, StartErrorKind::Setting { .. } | StartErrorKind::Named { .. })
+        self.kind == StartErrorKind::Setting
     }
 
     /// Returns whether the operating system refused a thread. The source is its error.
     #[must_use]
     pub fn is_thread(&self) -> bool {
-        matches!(self.0, StartErrorKind::Thread { .. })
+        self.kind == StartErrorKind::Thread
     }
 
     /// Returns whether the watch of a subscription has been stopped. The message names the watch.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
-        matches!(self.0, StartErrorKind::Stopped { .. })
+        self.kind == StartErrorKind::Stopped
     }
 
     /// Returns whether an address, a file or a device cannot be used. The message names it. The source is the reason.
     #[must_use]
     pub fn is_unavailable(&self) -> bool {
-        matches!(self.0, StartErrorKind::Unavailable { .. })
+        self.kind == StartErrorKind::Unavailable
     }
 
     /// Returns whether a simulation (feature `testing`) cannot schedule the thread, because it waits for a channel or
@@ -140,42 +151,26 @@ impl StartError {
     /// The message names the thread.
     #[must_use]
     pub fn is_not_simulated(&self) -> bool {
-        matches!(self.0, StartErrorKind::NotSimulated { .. })
+        self.kind == StartErrorKind::NotSimulated
     }
 
     /// Returns whether user code panicked while a component of a manager started. The message names the component and
     /// the panic.
     #[must_use]
     pub fn is_panic(&self) -> bool {
-        matches!(self.0, StartErrorKind::Panicked { .. })
+        self.kind == StartErrorKind::Panicked
     }
 }
 
 impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0 {
-            StartErrorKind::Setting { field, value, rule } => write!(f, "{field} is {value}, but must be {rule}"),
-            StartErrorKind::Named { kind, name, fault } => write!(f, "{kind} {name:?} {fault}"),
-            StartErrorKind::Thread { name, .. } => write!(f, "the system cannot start thread {name}"),
-            StartErrorKind::Stopped { watch } => write!(f, "watch {watch:?} has been stopped"),
-            StartErrorKind::Panicked { component, message } => {
-                write!(f, "{component} panicked as it was started: {message}")
-            }
-            StartErrorKind::NotSimulated { name } => {
-                write!(f, "{name} cannot be simulated: it waits for something other than the clock")
-            }
-            StartErrorKind::Unavailable { what, .. } => f.write_str(what),
-        }
+        f.write_str(&self.message)
     }
 }
 
 impl Error for StartError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
-        match &self.0 {
-            StartErrorKind::Thread { source, .. } => Some(source),
-            StartErrorKind::Unavailable { source, .. } => Some(&**source),
-            _ => None,
-        }
+        self.source.as_ref().map(|source| &**source as _)
     }
 }
 

@@ -228,7 +228,7 @@ impl Joiner {
     /// Blocks until the thread has ended. Logs the panic that ended it. Returns at once on the thread itself, and in a
     /// forked process.
     pub fn join(self) {
-        if self.is_current() || !self.owner.is_current() {
+        if !self.owner.is_current() || self.is_current() {
             return;
         }
         match self.role {
@@ -248,10 +248,11 @@ impl fmt::Debug for Joiner {
     }
 }
 
-/// Logs the panic that ended a thread.
+/// Logs the panic that ended a thread. A panic of the logger is ignored.
 pub(crate) fn log_panic(thread: &str, panic: &(dyn Any + Send)) {
     let message = panic_message(panic);
-    log::error!(thread, panic = message; "{thread}: the thread panicked: {message}");
+    let log = || log::error!(thread, panic = message; "{thread}: the thread panicked: {message}");
+    let _ = catch_unwind(AssertUnwindSafe(log));
 }
 
 /// The payload of a panic.

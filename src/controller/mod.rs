@@ -186,7 +186,8 @@ impl<K: Key + Sync + fmt::Debug> Controller<K> {
             // Locked, so that a change of the limit either happens before the start or reaches the pool.
             let max_concurrent = state.max_concurrent.lock();
             let membership = pool.pool.join(ControllerJob::new(&state, reconcile, policy), *max_concurrent);
-            state.start(Started { membership, control: pool.control.waker(), debounce, options })
+            let (control, timer) = (pool.control.waker(), pool.timer.waker());
+            state.start(Started { membership, control, timer, debounce, options })
         };
         state.set_conditions(|conditions| conditions.leading = leading);
         let count = sources.len();

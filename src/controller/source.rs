@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::source_list::RunningSource;
 use crate::base::error::StartError;
+use crate::base::task_thread::TaskWaker;
 use crate::base::thread::ThreadOptions;
 use crate::queue::{Key, WorkQueue};
 use crate::run::context::Context;
@@ -65,7 +66,7 @@ impl<K: Key + Sync + fmt::Debug> Sources<K> {
         self.starts.push(Box::new(move |target| {
             let poller =
                 poller.of_controller(target.controller, target.thread_name.clone()).clock(target.queue.clock());
-            let (source, running) = poller.or_thread_options(target.options).start_source(target.queue)?;
+            let (source, running) = poller.in_pool(target.timer, target.options).start_source(target.queue)?;
             let handle = SourceHandle::clone(&running);
             Ok((RunningSource { source, running: Box::new(running), gate: None }, handle))
         }));
@@ -145,4 +146,6 @@ pub(super) struct Target<'a, K: Key> {
     pub(super) debounce: Option<(Duration, Duration)>,
     /// The options for a source without thread options.
     pub(super) options: &'a ThreadOptions,
+    /// The thread of the watchdogs.
+    pub(super) timer: &'a TaskWaker,
 }

@@ -113,6 +113,8 @@ pub(super) struct Started {
     pub(super) membership: Membership,
     /// Triggers a step of the control task.
     pub(super) control: TaskWaker,
+    /// The thread for the watchdogs of the sources.
+    pub(super) timer: TaskWaker,
     /// The debounce of subscriptions.
     pub(super) debounce: Option<(Duration, Duration)>,
     /// The options for sources without thread options.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::base::cancel::CancellationToken;
 use crate::base::clock::Clock;
 use crate::base::error::StartError;
-use crate::base::group::{Handle, ThreadGroup, ThreadGroupKind};
+use crate::base::group::{ThreadGroup, ThreadGroupKind};
 use crate::base::running::{Runnable, Running};
 use crate::base::thread::{ThreadOptions, unless_it_panics};
 use crate::controller::{Controller, ManagedController};
@@ -135,7 +135,7 @@ impl Component {
         let mut poller = poller.name(name.clone());
         // Created here, so that its status is available before the start.
         let source = poller.source();
-        let start = move |env: &StartEnv<'_>| poller.or_thread_options(env.options).start(&to);
+        let start = move |env: &StartEnv<'_>| poller.in_pool(&env.pool.timer.waker(), env.options).start(&to);
         let mut component = Self::new("poller", name, start);
         component.facts.source = Some(source);
         component
@@ -187,12 +187,11 @@ fn start_function(name: String, body: FunctionBody, env: &StartEnv<'_>) -> Resul
             ended => ended,
         };
         if let Err(error) = unless_it_panics(run) {
-            own.fail(error);
+            own.end.fail(Arc::new(error));
         }
     };
     let component = group.name.as_str();
     log::info!(component; "{component}: the component starts");
-    let joiners = vec![group.start_function(env.options, thread)?];
-    let handle = Handle::new(group, joiners, move || stop.cancel()).that_may_end();
-    Ok(Running::new((), handle, Duration::MAX))
+    let handle = group.start_function(env.options, thread, move || stop.cancel())?;
+    Ok(Running::new((), handle.that_may_end(), Duration::MAX))
 }

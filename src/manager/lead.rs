@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use super::state::ManagerInner;
 use crate::base::cancel::OnCancel;
-use crate::base::group::{Handle, OverrunHook, ThreadGroup, ThreadGroupKind};
+use crate::base::group::{OverrunHook, ThreadGroup, ThreadGroupKind};
 use crate::base::running::Running;
 use crate::base::task::{Next, Task};
 use crate::base::thread::unless_it_panics;
@@ -47,9 +47,8 @@ impl ManagerInner {
         };
         // A check of a term that runs out must not hang beyond its end.
         let watchdog = margin.map(|_| log_hanging_check(self.settings.name.clone()));
-        let joiners = group.start_one(&self.settings.pool.options, leading, &event, watchdog)?;
-        let resign = self.resign.clone();
-        let handle = Handle::new(group, joiners, move || resign.cancel());
+        let (resign, options) = (self.resign.clone(), &self.settings.pool.options);
+        let handle = group.start_one(options, leading, event, watchdog, move || resign.cancel())?;
         Ok(Some(Running::new((), handle, self.settings.abort_grace)))
     }
 }

@@ -19,7 +19,7 @@ use crate::base::sync::Mutex;
 use crate::base::task_thread::TaskWaker;
 use crate::base::thread::{Joiner, ThreadOptions, shielded};
 use crate::base::time::Nanos;
-use crate::base::wait::{AutoResetEvent, WaiterCounts, Waiters};
+use crate::base::wait::{WaiterCounts, Waiters};
 
 /// A hook that takes the cancelled key.
 pub(crate) type CancelHook<K> = Box<dyn Fn(&K) + Send + Sync>;
@@ -57,10 +57,8 @@ pub(crate) struct QueueShared<K: Key> {
     pub(super) consumers: Waiters,
     /// Threads that drain wait here until the queue is drained.
     pub(super) drainers: Waiters,
-    /// Wakes the queue's own timer thread.
-    pub(super) timer: Arc<AutoResetEvent>,
-    /// Wakes the shared timer thread, if the queue uses one. Set under the lock.
-    pub(super) shared_timer: OnceLock<TaskWaker>,
+    /// Wakes the timer, once there is one. Set under the lock.
+    pub(super) timer: OnceLock<TaskWaker>,
     pub(crate) config: QueueConfig,
     /// Called without the lock, with each key that lost its scheduled run to a cancel.
     pub(super) on_cancel: Option<CancelHook<K>>,
@@ -92,7 +90,6 @@ pub(crate) struct Locked<K> {
 /// The state of the timer thread, which starts with the first delay.
 pub(super) enum TimerThread {
     None,
-    Starting,
     /// The system refused the thread. While delays are pending, the queue tries again on its first use after this time.
     Refused(Nanos),
     Running(Joiner),
@@ -144,8 +141,7 @@ impl<K: Key> QueueShared<K> {
             }),
             consumers: Waiters::new(),
             drainers: Waiters::new(),
-            timer: AutoResetEvent::new(config.clock.clone()),
-            shared_timer: OnceLock::new(),
+            timer: OnceLock::new(),
             config,
             on_cancel,
             selects,

@@ -26,7 +26,7 @@
 //! of the next step. The event triggers a step earlier: here, when the source is stopped.
 //!
 //! ```
-//! use homeostat::rt::{AutoResetEvent, Handle, Nanos, Next, Task, ThreadGroup, ThreadGroupKind};
+//! use homeostat::rt::{AutoResetEvent, Nanos, Next, Task, ThreadGroup, ThreadGroupKind};
 //! use homeostat::{Clock, Enqueue, ManualClock, Running, StartError, ThreadOptions, WorkQueue};
 //! use std::sync::Arc;
 //! use std::time::Duration;
@@ -58,8 +58,7 @@
 //!     let group = ThreadGroup::new(ThreadGroupKind::Watch, "hours".to_owned(), clock.clone(), 1);
 //!     let hours = Hours { group: Arc::clone(&group), queue: queue.clone(), hour: 0, due: Nanos::ZERO };
 //!     let event = AutoResetEvent::new(clock.clone());
-//!     let joiners = group.start_one(&ThreadOptions::new(), hours, &event, None)?;
-//!     let handle = Handle::new(group, joiners, move || event.set());
+//!     let handle = group.start_one(&ThreadOptions::new(), hours, event, None, || ())?;
 //!     Ok(Running::new((), handle, Duration::MAX))
 //! }
 //!

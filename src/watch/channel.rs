@@ -9,7 +9,7 @@ use super::Watch;
 use super::builder::WatchBuilder;
 use super::push::{Push, PushMessage};
 use crate::base::error::StartError;
-use crate::base::group::{Handle, ThreadGroup, ThreadGroupKind};
+use crate::base::group::{ThreadGroup, ThreadGroupKind};
 use crate::base::running::Running;
 use crate::base::thread::panic_message;
 use crate::queue::Key;
@@ -70,13 +70,12 @@ impl<K: Key + Sync, T: Send + Sync + 'static> WatchBuilder<K, T> {
             }
             drop(keep);
         };
-        let joiners = vec![group.start_function(&threads, receive)?];
         let on_stop = move || {
             push.stop();
             let _ = stop.try_send(());
         };
-        let handle = Handle::new(group, joiners, on_stop).that_may_end();
-        Ok(Running::new(watch, handle, Duration::MAX))
+        let handle = group.start_function(&threads, receive, on_stop)?;
+        Ok(Running::new(watch, handle.that_may_end(), Duration::MAX))
     }
 }
 

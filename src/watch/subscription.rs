@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::core::WatchCore;
 use super::subscriber::Subscriber;
 use super::subscriber_buffer::{Delivery, SubscriberBuffer};
+use crate::base::end::End;
 use crate::base::error::StartError;
 use crate::base::group::{Handle, ThreadGroup, ThreadGroupKind};
 use crate::base::running::Running;
@@ -100,13 +101,18 @@ impl<K: Key + Sync, T: Send + Sync + 'static> KeySource for Attached<K, T> {
 }
 
 /// Joins the threads that deliver to a subscriber without its own thread.
-impl<K: Key + Sync, T: Send + Sync + 'static> JoinTask for Arc<Attached<K, T>> {
+struct DeliveryJoiner<K, T> {
+    buffer: Arc<SubscriberBuffer<K, T>>,
+    end: Arc<End>,
+}
+
+impl<K: Key + Sync, T: Send + Sync + 'static> JoinTask for DeliveryJoiner<K, T> {
     fn is_current(&self) -> bool {
         self.buffer.is_delivering_here()
     }
 
     fn join(&self) {
-        self.group.wait_until_empty(Nanos::NEVER);
+        self.end.wait_until_empty(Nanos::NEVER);
     }
 }
 
@@ -156,16 +162,17 @@ pub(super) fn start<K: Key + Sync, T: Send + Sync + 'static>(
     buffer.begin(subscriber);
     let attached =
         Arc::new(Attached { core: Arc::clone(core), buffer: Arc::clone(&buffer), group: Arc::clone(&group) });
-    let joiners = if let Some(event) = own_thread {
-        let one_event_per_step = clock.scheduler().is_some();
-        let task = DeliveryTask { buffer: Arc::clone(&buffer), one_event_per_step };
-        group.start_one(&options, task, &event, None)?
-    } else {
-        vec![Joiner::of_task(name, Arc::clone(&attached))]
-    };
     let delivery = Arc::clone(&buffer.delivery);
-    let handle = Handle::new(group, joiners, move || buffer.leave()).that_may_end();
-    Ok(Running::new(Subscription { source: attached, delivery }, handle, Duration::MAX))
+    let leaving = Arc::clone(&buffer);
+    let on_stop = move || leaving.leave();
+    let handle = if let Some(event) = own_thread {
+        let one_event_per_step = clock.scheduler().is_some();
+        group.start_one(&options, DeliveryTask { buffer, one_event_per_step }, event, None, on_stop)?
+    } else {
+        let joiner = DeliveryJoiner { buffer, end: Arc::clone(&group.end) };
+        Handle::new(group, on_stop).with(Joiner::of_task(name, joiner))
+    };
+    Ok(Running::new(Subscription { source: attached, delivery }, handle.that_may_end(), Duration::MAX))
 }
 
 impl Subscription {

@@ -56,8 +56,8 @@ impl CancellationToken {
     /// Creates a token that is cancelled when this one is, or alone.
     ///
     /// The child of a cancelled token is cancelled from the start. A dropped child leaves nothing behind in its parent,
-    /// so a long-lived token may have any number of short-lived children. The cost does not grow with the number of
-    /// children.
+    /// so a long-lived token may have any number of short-lived children. The cost grows with the logarithm of the
+    /// number of children.
     ///
     /// # Panics
     ///

@@ -2,7 +2,7 @@
 //!
 //! Tokens form a tree. A child holds its parent, so that a cancellation of an ancestor reaches the child even if no
 //! other handle to the nodes between them is left. A parent refers to its children weakly: a child is dropped with its
-//! last handle, and removes itself from its parent's list.
+//! last handle, and removes itself from its parent.
 //!
 //! **Locks.** Each node has one lock. No thread holds two of them. No callback runs under a lock, and no node or user
 //! value is dropped under one.
@@ -41,15 +41,16 @@ pub(super) struct Node {
 
 struct ParentLink {
     parent: Arc<Node>,
-    /// The slot of this node in the parent's list.
-    slot: usize,
+    /// The number of this node in the parent.
+    id: u64,
 }
 
 #[derive(Default)]
 pub(super) struct NodeState {
     /// A cancellation has reached this node, so no child may join.
     closed: bool,
-    pub(super) children: ChildList,
+    /// The children by number.
+    pub(super) children: BTreeMap<u64, Weak<Node>>,
     /// The callbacks that have not run, by number: in the order of registration.
     callbacks: BTreeMap<u64, Callback>,
     next_id: u64,
@@ -72,10 +73,10 @@ impl Node {
         if state.closed {
             return Self::build(None, true);
         }
-        state.children.insert_with(|slot| {
-            let parent = Arc::clone(parent);
-            Self::build(Some(ParentLink { parent, slot }), false)
-        })
+        let id = state.next_id();
+        let child = Self::build(Some(ParentLink { parent: Arc::clone(parent), id }), false);
+        state.children.insert(id, Arc::downgrade(&child));
+        child
     }
 
     fn build(parent: Option<ParentLink>, cancelled: bool) -> Arc<Self> {
@@ -125,7 +126,7 @@ impl Node {
     /// Closes the node, and appends its children to `children`. Returns whether this call was the first.
     fn close(&self, children: &mut Vec<Arc<Self>>) -> bool {
         let mut state = self.state.lock();
-        children.extend(state.children.alive());
+        children.extend(state.children.values().filter_map(Weak::upgrade));
         !mem::replace(&mut state.closed, true)
     }
 
@@ -163,8 +164,7 @@ impl Node {
             shielded("a cancellation callback", callback);
             return None;
         }
-        let id = state.next_id;
-        state.next_id += 1;
+        let id = state.next_id();
         state.callbacks.insert(id, callback);
         Some(id)
     }
@@ -198,65 +198,21 @@ impl Drop for Node {
     fn drop(&mut self) {
         // A loop instead of a recursion: each ancestor's link is taken before the ancestor is dropped.
         let mut link = self.parent.take();
-        while let Some(ParentLink { parent, slot }) = link {
-            parent.state.lock().children.remove(slot);
+        while let Some(ParentLink { parent, id }) = link {
+            parent.state.lock().children.remove(&id);
             link = Arc::into_inner(parent).and_then(|mut last| last.parent.take());
         }
     }
 }
 
 impl NodeState {
+    fn next_id(&mut self) -> u64 {
+        self.next_id += 1;
+        self.next_id
+    }
+
     fn runs_elsewhere(&self, id: u64) -> bool {
         let running = self.running.as_ref();
         running.is_some_and(|running| running.id == id && running.thread != thread::current().id())
-    }
-}
-
-/// A list of children with reusable slots. Joining and leaving take constant time.
-#[derive(Default)]
-pub(super) struct ChildList {
-    slots: Vec<Option<Weak<Node>>>,
-    /// The indexes of empty slots.
-    vacant: Vec<usize>,
-}
-
-impl ChildList {
-    /// The number of slots that an empty list keeps for its next children.
-    const KEPT: usize = 16;
-
-    /// Adds a child. `make` receives the slot of the child.
-    fn insert_with(&mut self, make: impl FnOnce(usize) -> Arc<Node>) -> Arc<Node> {
-        let slot = self.vacant.pop().unwrap_or_else(|| {
-            self.slots.push(None);
-            self.slots.len() - 1
-        });
-        let child = make(slot);
-        self.slots[slot] = Some(Arc::downgrade(&child));
-        child
-    }
-
-    fn remove(&mut self, slot: usize) {
-        // A cancelled parent has dropped its list, and has no such slot.
-        let Some(taken) = self.slots.get_mut(slot) else {
-            return;
-        };
-        *taken = None;
-        self.vacant.push(slot);
-        if self.vacant.len() == self.slots.len() {
-            self.slots.clear();
-            self.slots.shrink_to(Self::KEPT);
-            self.vacant.clear();
-            self.vacant.shrink_to(Self::KEPT);
-        }
-    }
-
-    /// Returns the children that are not being dropped.
-    fn alive(&self) -> impl Iterator<Item = Arc<Node>> {
-        self.slots.iter().flatten().filter_map(Weak::upgrade)
-    }
-
-    #[cfg(all(test, not(loom)))]
-    pub(super) fn capacity(&self) -> usize {
-        self.slots.capacity() + self.vacant.capacity()
     }
 }

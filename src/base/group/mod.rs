@@ -12,7 +12,7 @@ mod tests;
 mod watchdog;
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 pub(crate) use self::slot::{Look, WorkerSlot};
@@ -26,9 +26,9 @@ use crate::base::running::{RunPhase, RunStatus, Runnable};
 use crate::base::sync::Mutex;
 use crate::base::sync::atomic::Ordering::{Relaxed, SeqCst};
 use crate::base::sync::atomic::{AtomicBool, AtomicU64};
+use crate::base::task_thread::TaskWaker;
 use crate::base::thread::Joiner;
 use crate::base::time::Nanos;
-use crate::base::wait::AutoResetEvent;
 
 /// The threads of one part of a program, such as a source.
 ///
@@ -39,7 +39,7 @@ use crate::base::wait::AutoResetEvent;
 /// A call with a deadline. A function for overruns asks for a watchdog:
 ///
 /// ```
-/// use homeostat::rt::{AutoResetEvent, Handle, Nanos, Next, Overrun, Task, ThreadGroup, ThreadGroupKind};
+/// use homeostat::rt::{AutoResetEvent, Nanos, Next, Overrun, Task, ThreadGroup, ThreadGroupKind};
 /// use homeostat::{CancellationToken, Clock, Running, ThreadOptions};
 /// use std::sync::Arc;
 /// use std::time::Duration;
@@ -59,8 +59,8 @@ use crate::base::wait::AutoResetEvent;
 /// let group = ThreadGroup::new(ThreadGroupKind::Component, "call".to_owned(), Clock::system(), 1);
 /// let event = AutoResetEvent::new(Clock::system());
 /// let report = Box::new(|_: Overrun<'_>| log::warn!("the call ignores its end"));
-/// let joiners = group.start_one(&ThreadOptions::new(), Call(Arc::clone(&group)), &event, Some(report))?;
-/// drop(Running::new((), Handle::new(group, joiners, || ()), Duration::MAX)); // joins the threads
+/// let handle = group.start_one(&ThreadOptions::new(), Call(Arc::clone(&group)), event, Some(report), || ())?;
+/// drop(Running::new((), handle, Duration::MAX)); // joins the threads
 /// # Ok::<_, homeostat::StartError>(())
 /// ```
 pub struct ThreadGroup {
@@ -70,21 +70,27 @@ pub struct ThreadGroup {
     pub clock: Clock,
     /// The slots of the initial threads, then the slots of threads that may start later.
     pub(crate) slots: Box<[Arc<WorkerSlot>]>,
-    size: usize,
     /// Whether the threads begin no more work. Set before `stopping`, or with it.
     closed: AtomicBool,
     stopping: AtomicBool,
     /// Cancelled when active calls are to end.
     pub abort: CancellationToken,
     /// Its parts are the threads. The hooks are called once the last thread has ended.
-    end: Arc<End>,
-    /// Threads that started later. They are joined with the others.
-    adopted: Mutex<Vec<Joiner>>,
+    pub(crate) end: Arc<End>,
+    joiners: Mutex<Joiners>,
     /// The time until which the watchdog sleeps. Never if it has nothing to watch.
     watching_until: AtomicU64,
-    watchdog: Arc<AutoResetEvent>,
+    /// The watchdog, if there is one.
+    watchdog: OnceLock<TaskWaker>,
     /// The kind of group, for the log.
     kind: ThreadGroupKind,
+}
+
+/// The threads that have not been joined.
+#[derive(Default)]
+struct Joiners {
+    threads: Vec<Joiner>,
+    watchdog: Option<Joiner>,
 }
 
 /// The time after its deadline at which a run becomes an overrun. A cancelled run needs a moment to end.
@@ -188,58 +194,33 @@ impl Drop for Run<'_> {
 }
 
 impl ThreadGroup {
-    /// Creates a group of `size` slots, named `<name>-0` and so on.
+    /// Creates a group of at most `size` threads, named `<name>-0` and so on.
     #[must_use]
     pub fn new(kind: ThreadGroupKind, name: String, clock: Clock, size: usize) -> Arc<Self> {
-        Self::with_spares(kind, name, clock, size, 0)
+        let slots = (0..size).map(|number| WorkerSlot::new(format!("{name}-{number}"))).collect();
+        Self::of_slots(kind, name, clock, slots)
     }
 
-    /// Creates a group with extra slots for threads that may be [started later](Self::start_on).
-    pub(crate) fn with_spares(
-        kind: ThreadGroupKind,
-        name: String,
-        clock: Clock,
-        size: usize,
-        spares: usize,
-    ) -> Arc<Self> {
-        let slots = (0..size + spares).map(|number| WorkerSlot::new(format!("{name}-{number}"))).collect();
-        Self::of_slots(kind, name, clock, size, slots)
-    }
-
-    fn of_slots(
-        kind: ThreadGroupKind,
-        name: String,
-        clock: Clock,
-        size: usize,
-        slots: Box<[Arc<WorkerSlot>]>,
-    ) -> Arc<Self> {
+    fn of_slots(kind: ThreadGroupKind, name: String, clock: Clock, slots: Box<[Arc<WorkerSlot>]>) -> Arc<Self> {
         Arc::new(Self {
             name,
             slots,
-            size,
             closed: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             abort: CancellationToken::new(),
             end: End::new(clock.clone()),
-            adopted: Mutex::new(Vec::new()),
+            joiners: Mutex::new(Joiners::default()),
             watching_until: AtomicU64::new(Nanos::NEVER.0),
-            watchdog: AutoResetEvent::new(clock.clone()),
+            watchdog: OnceLock::new(),
             clock,
             kind,
         })
     }
 
-    /// Keeps the first failure. The caller's thread ends next, which calls the hooks.
-    pub(crate) fn fail(&self, error: BoxError) {
-        self.end.fail(Arc::new(error));
-    }
-
-    /// Starts a thread with `start`. It is joined with the others.
-    pub(crate) fn adopt(&self, start: impl FnOnce() -> std::io::Result<Joiner>) -> std::io::Result<()> {
-        // Under the lock: if the new thread joins its own group, it finds itself here.
-        let mut adopted = self.adopted.lock();
-        adopted.push(start()?);
-        Ok(())
+    fn wake_watchdog(&self) {
+        if let Some(watchdog) = self.watchdog.get() {
+            watchdog.set();
+        }
     }
 
     /// Returns the names of the threads with an overrun.
@@ -256,12 +237,18 @@ impl ThreadGroup {
         self.slots.iter().filter(|slot| of(slot)).map(|slot| slot.name.clone()).collect()
     }
 
+    /// Returns whether the watchdog was woken since the last call. Its waker must be [`TaskWaker::without_thread`].
+    #[cfg(test)]
+    fn is_watchdog_woken(&self) -> bool {
+        self.watchdog.get().is_some_and(TaskWaker::take_set)
+    }
+
     /// Begins a run on `slot`, visible to the watchdog.
     #[inline]
     pub(crate) fn begin_until<'a>(&self, slot: &'a WorkerSlot, deadline: Nanos, record: u32) -> Run<'a> {
         slot.begin_until(deadline, record);
         if deadline.0 < self.watching_until.load(Relaxed) {
-            self.watchdog.set();
+            self.wake_watchdog();
         }
         Run(slot)
     }
@@ -299,16 +286,6 @@ impl ThreadGroup {
     pub fn is_stopping(&self) -> bool {
         self.stopping.load(SeqCst)
     }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.end.is_empty()
-    }
-
-    /// Blocks until every thread has ended or `deadline` has passed. The last thread to end wakes it. Returns whether
-    /// all have ended.
-    pub(crate) fn wait_until_empty(&self, deadline: Nanos) -> bool {
-        self.end.wait_until_empty(deadline)
-    }
 }
 
 /// Stops and joins the threads of a group. A [`Running`](crate::Running) holds it and ends the group when it is
@@ -317,8 +294,6 @@ impl ThreadGroup {
 /// The module [`rt`](crate::rt) has an example.
 pub struct Handle {
     pub(crate) group: Arc<ThreadGroup>,
-    /// The joiners of the slots in order, then of the watchdog.
-    joiners: Vec<Joiner>,
     /// Wakes the group's threads, so that they check whether to stop.
     wake: Box<dyn Fn() + Send + Sync>,
     may_end: bool,
@@ -326,9 +301,8 @@ pub struct Handle {
 
 impl Handle {
     /// Creates the handle of a group. `wake` wakes its threads, so that they check whether to stop.
-    #[must_use]
-    pub fn new(group: Arc<ThreadGroup>, joiners: Vec<Joiner>, wake: impl Fn() + Send + Sync + 'static) -> Self {
-        Self { group, joiners, wake: Box::new(wake), may_end: false }
+    pub(crate) fn new(group: Arc<ThreadGroup>, wake: impl Fn() + Send + Sync + 'static) -> Self {
+        Self { group, wake: Box::new(wake), may_end: false }
     }
 
     /// Allows the threads to end without a stop.
@@ -338,9 +312,10 @@ impl Handle {
         self
     }
 
-    /// Adds threads to be joined.
-    pub(crate) fn keep(&mut self, joiners: Vec<Joiner>) {
-        self.joiners.extend(joiners);
+    /// Joins this too, with the threads.
+    pub(crate) fn with(self, joiner: Joiner) -> Self {
+        self.group.joiners.lock().threads.push(joiner);
+        self
     }
 }
 
@@ -368,7 +343,7 @@ impl Runnable for Handle {
 
     fn join_timeout(&mut self, timeout: Duration) -> Result<(), EndError> {
         let group = &self.group;
-        if !group.wait_until_empty(group.clock.nanos().after(timeout)) {
+        if !group.end.wait_until_empty(group.clock.nanos().after(timeout)) {
             let threads = group.threads();
             if !threads.is_empty() {
                 return Err(StillRunning::new(threads).into());
@@ -377,19 +352,8 @@ impl Runnable for Handle {
         self.join()
     }
 
-    /// Joins all threads. On a thread of the group, does not join the watchdog, which ends last.
     fn join(&mut self) -> Result<(), EndError> {
-        let mut joiners = std::mem::take(&mut self.joiners);
-        let mut adopted = std::mem::take(&mut *self.group.adopted.lock());
-        if joiners.iter().chain(&adopted).any(Joiner::is_current) {
-            joiners.truncate(self.group.size);
-        }
-        joiners.append(&mut adopted);
-        // The watchdog may start another thread until it ends.
-        while !joiners.is_empty() {
-            joiners.drain(..).for_each(Joiner::join);
-            joiners.append(&mut self.group.adopted.lock());
-        }
+        self.group.join();
         Ok(StillRunning::unless_empty(self.group.threads())?)
     }
 
@@ -403,7 +367,7 @@ impl Runnable for Handle {
     }
 
     fn on_end(&self, hook: EndHook) {
-        self.group.end.add_hook(&hook, || self.group.is_empty());
+        self.group.end.add_hook(&hook, || self.group.end.is_empty());
     }
 
     fn failure(&self) -> Option<Arc<BoxError>> {

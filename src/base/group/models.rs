@@ -11,9 +11,9 @@ use super::watchdog::Watchdog;
 use super::{ALLOWANCE, ThreadGroup, ThreadGroupKind, WorkerSlot};
 use crate::base::cancel::CancellationToken;
 use crate::base::clock::ManualClock;
-use crate::base::spawn::run;
 use crate::base::sync::Mutex;
 use crate::base::task::{Next, Task};
+use crate::base::task_thread::TaskWaker;
 use crate::base::time::Nanos;
 use crate::run::context::{Context, RunInfo};
 
@@ -38,6 +38,7 @@ fn group(clock: &ManualClock, slots: usize) -> Arc<ThreadGroup> {
 }
 
 fn watchdog(group: &Arc<ThreadGroup>) -> (Watchdog, Reports) {
+    group.watchdog.set(TaskWaker::without_thread(group.clock.clone())).unwrap();
     let reports = Reports::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&reports);
     let report = move |overrun: super::Overrun| seen.lock().push((overrun.run, overrun.record));
@@ -81,7 +82,7 @@ fn a_deadline_is_seen_by_a_watchdog_on_its_way_to_sleep_or_wakes_it() {
         let stepping = thread::spawn(move || watchdog.step(Nanos::ZERO));
         let run = group.begin_until(&group.slots[0], SOON, 0);
         let next = stepping.join().unwrap();
-        let woken = group.watchdog.wait_until(Nanos::ZERO);
+        let woken = group.is_watchdog_woken();
         assert!(woken || next == Next::At(SOON), "{next:?}");
         drop(run);
     });
@@ -97,11 +98,11 @@ fn a_deadline_later_than_the_last_one_watched_is_not_missed() {
         let first = group.begin_until(&group.slots[0], SOON, 0);
         assert_eq!(watchdog.step(Nanos::ZERO), Next::At(SOON));
         drop(first);
-        group.watchdog.wait_until(Nanos::ZERO);
+        group.is_watchdog_woken();
         let stepping = thread::spawn(move || watchdog.step(SOON));
         let second = group.begin_until(&group.slots[0], LATER, 0);
         let next = stepping.join().unwrap();
-        let woken = group.watchdog.wait_until(Nanos::ZERO);
+        let woken = group.is_watchdog_woken();
         assert!(woken || next == Next::At(LATER), "{next:?}");
         drop(second);
     });
@@ -118,7 +119,7 @@ fn a_deadline_later_than_planned_is_not_missed() {
         let stepping = thread::spawn(move || watchdog.step(Nanos::ZERO));
         let run = group.begin_until(&group.slots[0], LATER, 0);
         let next = stepping.join().unwrap();
-        let woken = group.watchdog.wait_until(Nanos::ZERO);
+        let woken = group.is_watchdog_woken();
         assert!(woken || next == Next::At(SOON) || next == Next::At(LATER), "{next:?}");
         drop(run);
     });
@@ -139,7 +140,7 @@ fn the_earlier_of_two_deadlines_is_never_slept_through() {
         let run = group.begin_until(&group.slots[0], SOON, 0);
         beginning.join().unwrap();
         let next = stepping.join().unwrap();
-        let woken = group.watchdog.wait_until(Nanos::ZERO);
+        let woken = group.is_watchdog_woken();
         assert!(woken || next == Next::At(SOON), "{next:?}");
         drop(run);
     });
@@ -249,7 +250,7 @@ fn an_overrun_never_cancels_the_token_of_the_next_run() {
         let next = stepping.join().unwrap();
         assert!(!token.is_cancelled());
         assert!(!group.slots[0].is_overdue());
-        assert!(group.watchdog.wait_until(Nanos::ZERO) || next == Next::At(LATER), "{next:?}");
+        assert!(group.is_watchdog_woken() || next == Next::At(LATER), "{next:?}");
         let outcome = match (reports.lock().as_slice(), late.is_cancelled()) {
             ([], false) => outcomes[0],
             ([(1, 1)], true) => outcomes[1],
@@ -347,8 +348,8 @@ fn the_token_of_a_run_is_cancelled_at_its_deadline_while_it_runs() {
         let group = group(&clock, 1);
         let present = present(&group);
         let (task, reports) = watchdog(&group);
-        let signal = Arc::clone(&group.watchdog);
-        let watching = thread::spawn(move || run(&mut { task }, &signal));
+        let waker = group.watchdog.get().cloned().unwrap();
+        let watching = thread::spawn(move || waker.run(task));
         let current = group.begin_until(&group.slots[0], SOON, 1);
         let cx = context(&group, SOON);
         let token: CancellationToken = cx.token().clone();
@@ -373,8 +374,8 @@ fn the_last_thread_to_leave_wakes_the_joiner() {
                 thread::spawn(move || drop(present))
             })
             .collect();
-        assert!(group.wait_until_empty(Nanos::NEVER));
-        assert!(group.is_empty());
+        assert!(group.end.wait_until_empty(Nanos::NEVER));
+        assert!(group.end.is_empty());
         for thread in leaving {
             thread.join().unwrap();
         }
@@ -393,11 +394,11 @@ fn a_timed_join_returns_at_the_timeout_or_the_end() {
             let clock = clock.clone();
             thread::spawn(move || clock.advance(Duration::from_nanos(SOON.0)))
         };
-        let left = group.wait_until_empty(SOON);
+        let left = group.end.wait_until_empty(SOON);
         leaving.join().unwrap();
         advancing.join().unwrap();
         assert!(left || group.clock.reached(SOON));
-        assert!(group.is_empty());
+        assert!(group.end.is_empty());
         assert_eq!(clock.sleepers(), 0);
         assert_eq!(clock.next_alarm(), None);
     });
@@ -413,7 +414,7 @@ fn a_timed_join_returns_at_the_timeout_if_no_thread_leaves() {
             let clock = clock.clone();
             thread::spawn(move || clock.advance(Duration::from_nanos(SOON.0)))
         };
-        assert!(!group.wait_until_empty(SOON));
+        assert!(!group.end.wait_until_empty(SOON));
         advancing.join().unwrap();
         assert_eq!((clock.sleepers(), clock.next_alarm()), (0, None));
         drop(present);
@@ -426,8 +427,8 @@ fn the_watchdog_ends_with_the_last_thread() {
         let group = group(&ManualClock::new(), 1);
         let present = present(&group);
         let (task, _) = watchdog(&group);
-        let signal = Arc::clone(&group.watchdog);
-        let watching = thread::spawn(move || run(&mut { task }, &signal));
+        let waker = group.watchdog.get().cloned().unwrap();
+        let watching = thread::spawn(move || waker.run(task));
         drop(present);
         watching.join().unwrap();
     });

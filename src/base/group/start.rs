@@ -1,15 +1,17 @@
 //! Starts the threads of a group, and counts the threads that have not ended.
 
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
 use super::watchdog::Watchdog;
-use super::{Handle, OverrunHook, ThreadGroup, ThreadGroupKind, WorkerSlot};
+use super::{Handle, Joiners, OverrunHook, ThreadGroup, ThreadGroupKind, WorkerSlot};
 use crate::base::clock::Clock;
 use crate::base::error::StartError;
 use crate::base::running::Runnable;
 use crate::base::spawn::spawn;
 use crate::base::task::{Next, Task, TurnContext};
+use crate::base::task_thread::{TaskThread, TaskWaker};
 use crate::base::thread::{Joiner, ThreadOptions, panic_message};
 use crate::base::time::Nanos;
 use crate::base::wait::AutoResetEvent;
@@ -18,41 +20,31 @@ impl ThreadGroup {
     /// Creates a group with one member that runs on other threads. The member ends when the [`Attendance`] is dropped.
     pub(crate) fn without_thread(kind: ThreadGroupKind, name: String, clock: Clock) -> (Arc<Self>, Attendance) {
         let slot = WorkerSlot::new(name.clone());
-        let group = Self::of_slots(kind, name, clock, 1, [Arc::clone(&slot)].into());
+        let group = Self::of_slots(kind, name, clock, [Arc::clone(&slot)].into());
         let attendance = Attendance::new(Arc::clone(&group), slot);
         (group, attendance)
     }
 
-    /// Starts a thread for each slot. `task` creates its task, and `wake` lets the threads check whether to stop. If
-    /// `watch` is given, also starts a watchdog: it cancels each run at its deadline, and passes overruns to `watch`.
-    /// After an error, all threads have ended: a run that had begun by then was aborted.
+    /// Starts a thread for each of the first `count` slots. `task` creates its task. `wake` lets the threads check
+    /// whether to stop. If `watch` is given, also starts a watchdog: it cancels each run at its deadline, and passes
+    /// overruns to `watch`. After an error, all threads have ended: a run that had begun by then was aborted.
     pub(crate) fn start<T: Task + 'static>(
         self: &Arc<Self>,
         options: &ThreadOptions,
-        mut task: impl FnMut(Arc<WorkerSlot>) -> T,
+        count: usize,
+        mut task: impl FnMut(&Arc<WorkerSlot>) -> T,
         watch: Option<OverrunHook>,
         wake: impl Fn() + Send + Sync + 'static,
     ) -> Result<Handle, StartError> {
-        StartError::check_name(&self.name)?;
-        let mut handle = Handle::new(Arc::clone(self), Vec::new(), wake);
-        let start = || {
-            for (number, slot) in self.slots.iter().enumerate().take(self.size) {
-                let event = AutoResetEvent::new(self.clock.clone());
-                let spawned = self.start_on(number, options, task(Arc::clone(slot)), &event);
-                handle.keep(vec![self.or_stop(&slot.name, spawned)?]);
-            }
-            handle.keep(self.start_watchdog(options, watch)?);
-            Ok(())
-        };
-        if let Err(error) = start() {
-            handle.abort();
-            drop(handle.join());
-            return Err(error);
-        }
-        Ok(handle)
+        let event = || AutoResetEvent::new(self.clock.clone());
+        let tasks = self.slots[..count].iter().map(|slot| (task(slot), event())).collect();
+        self.start_tasks(options, tasks, watch, wake)
     }
 
-    /// Starts the only thread of a group. `event` triggers the next step of its task. After an error, no thread runs.
+    /// Starts the only thread of a group. `event` triggers the next step of its task. A stop calls `on_stop`, then sets
+    /// the event. After an error, no thread runs.
+    ///
+    /// If `watch` is given, a watchdog cancels each run at its deadline, and passes overruns to `watch`.
     ///
     /// # Errors
     ///
@@ -61,32 +53,50 @@ impl ThreadGroup {
         self: &Arc<Self>,
         options: &ThreadOptions,
         task: impl Task + 'static,
-        event: &Arc<AutoResetEvent>,
+        event: Arc<AutoResetEvent>,
         watch: Option<OverrunHook>,
-    ) -> Result<Vec<Joiner>, StartError> {
-        StartError::check_name(&self.name)?;
-        let slot = &self.slots[0];
-        let task = self.attending(slot, task);
-        // The watchdog starts first: if the system refuses it, there is no task to end. If the system refuses the
-        // thread of the task, the watchdog ends, because the group is empty.
-        let mut joiners = self.start_watchdog(options, watch)?;
-        match self.or_stop(&slot.name, spawn(options, &self.clock, slot.name.clone(), task, event)) {
-            Ok(joiner) => joiners.insert(0, joiner),
-            Err(error) => {
-                joiners.into_iter().for_each(Joiner::join);
-                return Err(error);
-            }
-        }
-        Ok(joiners)
+        on_stop: impl Fn() + Send + Sync + 'static,
+    ) -> Result<Handle, StartError> {
+        let tasks = vec![(task, Arc::clone(&event))];
+        self.start_tasks(options, tasks, watch, move || {
+            on_stop();
+            event.set();
+        })
     }
 
-    /// Starts the only thread of a group, which runs `function`. Fails in a simulation, which cannot interrupt a
-    /// function.
+    /// Starts the threads of the first slots. Each task has an event that triggers its next step.
+    fn start_tasks<T: Task + 'static>(
+        self: &Arc<Self>,
+        options: &ThreadOptions,
+        tasks: Vec<(T, Arc<AutoResetEvent>)>,
+        watch: Option<OverrunHook>,
+        wake: impl Fn() + Send + Sync + 'static,
+    ) -> Result<Handle, StartError> {
+        StartError::check_name(&self.name)?;
+        let mut handle = Handle::new(Arc::clone(self), wake);
+        // All are present before the watchdog starts, which ends with the last one.
+        let tasks: Vec<_> =
+            self.slots.iter().zip(tasks).map(|(slot, (task, event))| (self.attending(slot, task), event)).collect();
+        let start = || {
+            watch.map_or(Ok(()), |report| self.start_watchdog(options, report))?;
+            tasks.into_iter().try_for_each(|(task, event)| self.start_thread(options, task, &event))
+        };
+        let started = start();
+        if started.is_err() {
+            handle.abort();
+            drop(handle.join());
+        }
+        started.map(|()| handle)
+    }
+
+    /// Starts the only thread of a group, which runs `function`. A stop calls `wake`. Fails in a simulation, which
+    /// cannot interrupt a function.
     pub(crate) fn start_function(
         self: &Arc<Self>,
         options: &ThreadOptions,
         function: impl FnOnce() + Send + 'static,
-    ) -> Result<Joiner, StartError> {
+        wake: impl Fn() + Send + Sync + 'static,
+    ) -> Result<Handle, StartError> {
         StartError::check_name(&self.name)?;
         let slot = &self.slots[0];
         if self.clock.scheduler().is_some() {
@@ -94,19 +104,37 @@ impl ThreadGroup {
         }
         let attendance = Attendance::new(Arc::clone(self), Arc::clone(slot));
         let body = move || attendance.noting_panics(function);
-        self.or_stop(&slot.name, options.spawn(slot.name.clone(), body))
+        self.keep(&slot.name, || options.spawn(slot.name.clone(), body))?;
+        Ok(Handle::new(Arc::clone(self), wake))
     }
 
-    fn start_watchdog(
-        self: &Arc<Self>,
-        options: &ThreadOptions,
-        watch: Option<OverrunHook>,
-    ) -> Result<Vec<Joiner>, StartError> {
-        let Some(report) = watch else { return Ok(Vec::new()) };
+    /// Lets the watchdog run on the thread of `waker`, if both follow the same clock. Call it before the start.
+    pub(crate) fn watch_on(&self, waker: &TaskWaker) {
+        if waker.clock().is(&self.clock) {
+            let _ = self.watchdog.set(waker.for_another());
+        }
+    }
+
+    /// Adds the watchdog to the thread that was [chosen](Self::watch_on), or starts a thread for it.
+    fn start_watchdog(self: &Arc<Self>, options: &ThreadOptions, report: OverrunHook) -> Result<(), StartError> {
         let name = format!("{}-watchdog", self.name);
-        let watchdog = Watchdog::new(Arc::clone(self), report);
-        let spawned = spawn(options, &self.clock, name.clone(), watchdog, &self.watchdog);
-        Ok(vec![self.or_stop(&name, spawned)?])
+        // If it is used, it ends with the watchdog.
+        let own = TaskThread::new(name.clone(), options.clone(), self.clock.clone());
+        let waker = self.watchdog.get_or_init(|| own.waker());
+        let added = waker.add(&name, Watchdog::new(Arc::clone(self), report));
+        let joiner = added.map_err(|error| StartError::thread(waker.thread(), error))?;
+        self.joiners.lock().watchdog = Some(joiner);
+        Ok(())
+    }
+
+    fn start_thread<T: Task + 'static>(
+        &self,
+        options: &ThreadOptions,
+        task: Attending<T>,
+        event: &Arc<AutoResetEvent>,
+    ) -> Result<(), StartError> {
+        let name = task.attendance.1.name.clone();
+        self.keep(&name, || spawn(options, &self.clock, name.clone(), task, event))
     }
 
     /// Starts a thread for an unused slot.
@@ -115,24 +143,35 @@ impl ThreadGroup {
         number: usize,
         options: &ThreadOptions,
         task: impl Task + 'static,
-        event: &Arc<AutoResetEvent>,
-    ) -> std::io::Result<Joiner> {
-        let slot = &self.slots[number];
-        spawn(options, &self.clock, slot.name.clone(), self.attending(slot, task), event)
+    ) -> Result<(), StartError> {
+        let event = AutoResetEvent::new(self.clock.clone());
+        self.start_thread(options, self.attending(&self.slots[number], task), &event)
+    }
+
+    /// Starts a thread with `start`, to be joined with the others.
+    fn keep(&self, name: &str, start: impl FnOnce() -> io::Result<Joiner>) -> Result<(), StartError> {
+        // Under the lock: if the new thread joins its own group, it finds itself here.
+        let mut joiners = self.joiners.lock();
+        joiners.threads.push(start().map_err(|error| StartError::thread(name, error))?);
+        Ok(())
+    }
+
+    /// Joins all threads. On a thread of the group, does not join the watchdog, which ends last.
+    pub(super) fn join(&self) {
+        let Joiners { mut threads, watchdog } = std::mem::take(&mut *self.joiners.lock());
+        if !threads.iter().any(Joiner::is_current) {
+            watchdog.into_iter().for_each(Joiner::join);
+        }
+        // The watchdog may start another thread until it ends.
+        while !threads.is_empty() {
+            threads.drain(..).for_each(Joiner::join);
+            threads.append(&mut self.joiners.lock().threads);
+        }
     }
 
     /// Counts `task` as present on `slot` until it is dropped.
     fn attending<T>(self: &Arc<Self>, slot: &Arc<WorkerSlot>, task: T) -> Attending<T> {
         Attending { task, attendance: Attendance::new(Arc::clone(self), Arc::clone(slot)) }
-    }
-
-    /// Stops the whole group if the system has refused a thread.
-    fn or_stop(&self, name: &str, spawned: std::io::Result<Joiner>) -> Result<Joiner, StartError> {
-        spawned.map_err(|error| {
-            self.stop();
-            self.abort.cancel();
-            StartError::thread(name, error)
-        })
     }
 }
 
@@ -149,7 +188,8 @@ impl Attendance {
     /// Runs a part of the thread's body. Its panic becomes the failure of the group, and continues.
     fn noting_panics<T>(&self, body: impl FnOnce() -> T) -> T {
         catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|panic| {
-            self.0.fail(format!("thread {} panicked: {}", self.1.name, panic_message(&*panic)).into());
+            let failure = format!("thread {} panicked: {}", self.1.name, panic_message(&*panic));
+            self.0.end.fail(Arc::new(failure.into()));
             resume_unwind(panic)
         })
     }
@@ -185,7 +225,7 @@ impl Drop for Attendance {
         let Self(group, slot) = self;
         slot.leave();
         if group.end.end_part() {
-            group.watchdog.set();
+            group.wake_watchdog();
             group.kind.log_end(&group.name);
             group.end.call_hooks();
         }

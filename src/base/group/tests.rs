@@ -7,13 +7,14 @@ use crate::base::clock::ManualClock;
 use crate::base::running::Runnable;
 use crate::base::task::{Next, Task};
 use crate::base::thread::ThreadOptions;
-use crate::base::wait::Latch;
+use crate::base::wait::{AutoResetEvent, Latch};
 
 const PERIOD: Duration = Duration::from_secs(10);
 
 fn group_of_one() -> (Arc<ThreadGroup>, Attendance, Watchdog) {
     let group = ThreadGroup::new(ThreadGroupKind::Poller, "poller".to_owned(), ManualClock::new().clock(), 1);
     let attendance = Attendance::new(Arc::clone(&group), Arc::clone(&group.slots[0]));
+    assert!(group.watchdog.set(TaskWaker::without_thread(group.clock.clone())).is_ok());
     let watchdog = Watchdog::new(Arc::clone(&group), Box::new(|_| {}));
     (group, attendance, watchdog)
 }
@@ -27,7 +28,7 @@ fn runs_at_planned_times_wake_the_watchdog_once_a_period() {
         drop(group.begin_until(&group.slots[0], deadline, 0));
         group.slots[0].plan(deadline.after(PERIOD));
         // The watchdog waits for nothing when the first run begins.
-        assert_eq!(group.watchdog.wait_until(Nanos::ZERO), period == 0, "period {period}");
+        assert_eq!(group.is_watchdog_woken(), period == 0, "period {period}");
         let wakes_at = if period == 0 { start } else { deadline };
         assert_eq!(watchdog.step(wakes_at), Next::At(deadline.after(PERIOD)), "period {period}");
         start = deadline;
@@ -42,7 +43,7 @@ fn the_watchdog_does_not_wait_for_a_planned_deadline_that_has_passed() {
     assert_eq!(watchdog.step(Nanos::ZERO.after(PERIOD)), Next::At(Nanos::NEVER));
     let late = Nanos::ZERO.after(2 * PERIOD);
     let run = group.begin_until(&group.slots[0], late, 0);
-    assert!(group.watchdog.wait_until(Nanos::ZERO), "the run wakes it");
+    assert!(group.is_watchdog_woken(), "the run wakes it");
     assert_eq!(watchdog.step(Nanos::ZERO.after(PERIOD)), Next::At(late));
     drop(run);
 }
@@ -54,7 +55,7 @@ fn a_run_that_begins_before_its_planned_time_wakes_the_watchdog() {
     watchdog.step(Nanos::ZERO);
     let sooner = Nanos::ZERO.after(PERIOD / 2);
     let run = group.begin_until(&group.slots[0], sooner, 0);
-    assert!(group.watchdog.wait_until(Nanos::ZERO));
+    assert!(group.is_watchdog_woken());
     assert_eq!(watchdog.step(Nanos::ZERO), Next::At(sooner));
     drop(run);
 }
@@ -81,8 +82,7 @@ impl Task for Panics {
 fn a_panic_that_ends_a_thread_is_the_failure_of_its_group() {
     let group = ThreadGroup::new(ThreadGroupKind::Poller, "poller".to_owned(), ManualClock::new().clock(), 1);
     let event = AutoResetEvent::new(group.clock.clone());
-    let joiners = group.start_one(&ThreadOptions::new(), Panics, &event, None).unwrap();
-    let mut handle = Handle::new(group, joiners, || {});
+    let mut handle = group.start_one(&ThreadOptions::new(), Panics, event, None, || ()).unwrap();
     handle.join().unwrap();
     assert_eq!(handle.failure().unwrap().to_string(), "thread poller-0 panicked: out of luck");
 }
@@ -99,17 +99,17 @@ impl Task for Blocked {
 
 #[test]
 fn all_threads_of_a_group_have_been_joined_if_the_system_refuses_one() {
-    for (refused, others) in [("pool-0", 0), ("pool-2", 2), ("pool-watchdog", 3)] {
+    for (refused, others) in [("pool-0", 1), ("pool-2", 3), ("pool-watchdog", 0)] {
         let group = ThreadGroup::new(ThreadGroupKind::Pool, "pool".to_owned(), ManualClock::new().clock(), 3);
         let (options, started) = ThreadOptions::refusing_named(refused);
         let woken = Latch::new(group.clock.clone());
-        let task = |_| Blocked(Arc::clone(&woken), Arc::clone(&group));
+        let task = |_: &Arc<WorkerSlot>| Blocked(Arc::clone(&woken), Arc::clone(&group));
         let wakes = Arc::clone(&woken);
-        let result = group.start(&options, task, Some(Box::new(|_| {})), move || wakes.set(true));
+        let result = group.start(&options, 3, task, Some(Box::new(|_| {})), move || wakes.set(true));
         let error = result.map(drop).unwrap_err();
         assert_eq!(error.to_string(), format!("the system cannot start thread {refused}"));
         assert_eq!(Arc::strong_count(&group), 1, "no thread has it");
-        drop(options);
+        drop((options, group));
         assert_eq!(started.iter().count(), others);
     }
 }
@@ -120,11 +120,11 @@ fn no_thread_of_a_group_runs_after_the_system_has_refused_one() {
         let group = ThreadGroup::new(ThreadGroupKind::Poller, "poller".to_owned(), ManualClock::new().clock(), 1);
         let event = AutoResetEvent::new(group.clock.clone());
         let (options, started) = ThreadOptions::refusing_named(refused);
-        let error = group.start_one(&options, Endless, &event, Some(Box::new(|_| {}))).unwrap_err();
+        let error = group.start_one(&options, Endless, event, Some(Box::new(|_| {})), || ()).map(drop).unwrap_err();
         assert_eq!(error.to_string(), format!("the system cannot start thread {refused}"));
-        assert!(group.is_empty());
+        assert!(group.end.is_empty());
         assert_eq!(Arc::strong_count(&group), 1, "no thread has it");
-        drop(options);
+        drop((options, group));
         assert_eq!(started.iter().collect::<Vec<_>>(), others);
     }
 }

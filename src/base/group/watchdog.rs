@@ -6,6 +6,9 @@
 //! so that happens only if the watchdog had nothing to watch. A poller announces the deadline of its next poll: the
 //! watchdog then sleeps until that time, and wakes once a period.
 //!
+//! A watchdog is a task. The watchdogs of a pool and of the sources of its controllers share the thread of the pool's
+//! timers. Another watchdog has its own thread.
+//!
 //! **The watchdog misses no deadline**, because the slot sees the store of the watchdog, or the watchdog sees the run.
 //! A slot adds one to its count of runs, then reads `watching_until`. The watchdog writes "never" to `watching_until`,
 //! then adds zero to the count, and reads the slot. Only such additions change the count, and each one sees everything
@@ -52,6 +55,6 @@ impl Task for Watchdog {
                 (self.report)(Overrun { thread: &slot.name, slot, run, record });
             }
         }
-        if self.group.is_empty() { Next::Finished } else { Next::At(self.earliest(now)) }
+        if self.group.end.is_empty() { Next::Finished } else { Next::At(self.earliest(now)) }
     }
 }

@@ -1,8 +1,8 @@
 //! One thread that runs the steps of many tasks.
 //!
 //! The thread starts with the first task. It sleeps until the earliest time that a task requests, or until a
-//! [`TaskWaker`] is set. The cost of a wake depends on the tasks with work, not on the other tasks: due times are in an
-//! ordered set.
+//! [`TaskWaker`] is set. Due times are in an ordered set, so the cost of a step hardly depends on the number of tasks.
+//! The task that has been due longest comes first: no task that is due again at once delays another one twice.
 //!
 //! Lock order: the lock of the shared state is an inner one. A queue takes it under its own lock, to start its timer.
 //! Under it only the lock of a held clock is taken. Tasks run and drop outside it.
@@ -17,23 +17,22 @@ use std::fmt;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::base::clock::Clock;
-use crate::base::error::StillRunning;
-use crate::base::spawn::spawn;
+use crate::base::process::OwnerProcess;
 use crate::base::task::{Next, Task, TurnContext};
 use crate::base::thread::{JoinTask, Joiner, ThreadOptions, log_panic};
 use crate::base::time::Nanos;
-use crate::base::wait::{AutoResetEvent, Monitor};
+use crate::base::wait::Monitor;
 
 /// A thread that runs the steps of any number of [`Task`]s, one step at a time.
 ///
-/// The thread starts with the first task. A step that blocks delays all other tasks. In a simulation there is no
-/// thread: the scheduler runs each task separately.
+/// The thread starts with the first task. A step that blocks delays all other tasks. A step that panics ends only its
+/// own task, even if the logger panics as well. In a simulation there is no thread: the scheduler runs each task
+/// separately.
 ///
 /// Dropping this stops the thread: it ends once every task has left. If all have left by then, the drop joins the
-/// thread.
+/// thread. In a forked process, the drop does nothing.
 ///
 /// # Examples
 ///
@@ -59,6 +58,7 @@ use crate::base::wait::{AutoResetEvent, Monitor};
 /// ```
 pub struct TaskThread {
     shared: Arc<TaskThreadShared>,
+    owner: OwnerProcess,
 }
 
 /// Adds one task to a [`TaskThread`], and triggers its steps. Clones are for the same task.
@@ -71,98 +71,101 @@ pub struct TaskWaker {
 struct TaskThreadShared {
     name: String,
     options: ThreadOptions,
-    /// Wakes the thread.
-    event: Arc<AutoResetEvent>,
     state: Arc<Monitor<TaskState>>,
 }
 
 #[derive(Default)]
 struct TaskState {
     next_id: u64,
-    /// Tasks that the thread has not taken over yet.
-    added: Vec<(u64, ScheduledTask)>,
-    /// Tasks that were woken since their last step began.
-    woken: BTreeSet<u64>,
-    /// The names of the tasks that have not left, by id.
-    present: BTreeMap<u64, String>,
-    /// Whether new tasks are rejected.
+    /// The tasks that have not left, by id.
+    tasks: BTreeMap<u64, AddedTask>,
+    /// The due time of each task.
+    due: BTreeSet<(Nanos, u64)>,
+    /// Whether the thread ends with its last task.
     stopped: bool,
     /// The thread, until it is joined.
     thread: Option<Joiner>,
+}
+
+struct AddedTask {
+    name: String,
+    /// Absent during a step, and in a simulation.
+    task: Option<Box<dyn Task>>,
+    /// The time of the next step. During a step, the time at which its waker was set, or never.
+    due: Nanos,
 }
 
 impl TaskThread {
     /// Creates the thread without starting it.
     #[must_use]
     pub fn new(name: String, options: ThreadOptions, clock: Clock) -> Self {
-        let shared = Arc::new(TaskThreadShared {
-            name,
-            options,
-            event: AutoResetEvent::new(clock.clone()),
-            state: Monitor::of(clock, TaskState::default()),
-        });
-        Self { shared }
+        let state = Monitor::of(clock, TaskState::default());
+        Self { shared: Arc::new(TaskThreadShared { name, options, state }), owner: OwnerProcess::current() }
     }
 
     /// Returns the waker for a task that is not added yet.
     #[must_use]
     pub fn waker(&self) -> TaskWaker {
-        let id = self.shared.state.with(|state| {
-            state.next_id += 1;
-            state.next_id
-        });
-        TaskWaker { shared: Arc::clone(&self.shared), id }
+        TaskWaker::new(&self.shared)
     }
 
-    /// Rejects new tasks. The thread ends once every task has left.
+    /// Lets the thread end once every task has left. From then on, it rejects new tasks.
     pub fn stop(&self) {
-        self.shared.stop();
+        self.shared.state.change(|state| state.stopped = true);
     }
 
-    /// Returns the names of the tasks that have not left.
+    /// Returns the names of the tasks that have not left, in the order of their wakers.
     #[must_use]
     pub fn tasks(&self) -> Vec<String> {
-        self.shared.state.with(|state| state.present.values().cloned().collect())
-    }
-
-    /// Blocks until every task has left, for at most `timeout`. Then joins the thread if it was stopped.
-    ///
-    /// The last task that leaves wakes this. On the task thread itself it does not wait.
-    ///
-    /// # Errors
-    ///
-    /// Returns [`StillRunning`] with the tasks that have not left.
-    pub fn join_timeout(&self, timeout: Duration) -> Result<(), StillRunning> {
-        let shared = &self.shared;
-        let timeout = if shared.is_current() { Duration::ZERO } else { timeout };
-        let thread = shared.state.wait_for_some(shared.state.clock().nanos().after(timeout), |state| {
-            let thread = if state.stopped { &mut state.thread } else { &mut None };
-            state.present.is_empty().then(|| thread.take())
-        });
-        let thread = thread.ok_or_else(|| StillRunning::new(self.tasks()))?;
-        thread.into_iter().for_each(Joiner::join);
-        Ok(())
+        self.shared.state.with(|state| state.tasks.values().map(|entry| entry.name.clone()).collect())
     }
 }
 
 impl Drop for TaskThread {
     fn drop(&mut self) {
-        self.stop();
-        // Otherwise the thread ends with its last task.
-        let _ = self.join_timeout(Duration::ZERO);
+        if self.owner.is_current() {
+            self.stop();
+            // Otherwise the thread ends with its last task.
+            self.shared.state.with(TaskState::take_ended).into_iter().for_each(Joiner::join);
+        }
     }
 }
 
 impl fmt::Debug for TaskThread {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TaskThread")
-            .field("name", &self.shared.name)
-            .field("tasks", &self.tasks())
-            .finish_non_exhaustive()
+        self.waker().fmt(f)
+    }
+}
+
+impl fmt::Debug for TaskWaker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TaskThread").field("name", &self.shared.name).finish_non_exhaustive()
     }
 }
 
 impl TaskWaker {
+    fn new(shared: &Arc<TaskThreadShared>) -> Self {
+        let id = shared.state.with(|state| {
+            state.next_id += 1;
+            state.next_id
+        });
+        Self { shared: Arc::clone(shared), id }
+    }
+
+    /// Returns the waker for another task on the same thread.
+    pub(crate) fn for_another(&self) -> Self {
+        Self::new(&self.shared)
+    }
+
+    /// Returns the name of the thread.
+    pub(crate) fn thread(&self) -> &str {
+        &self.shared.name
+    }
+
+    pub(crate) fn clock(&self) -> &Clock {
+        self.shared.state.clock()
+    }
+
     /// Adds the task of this waker, and starts the thread if this is the first task. Its first step runs soon.
     ///
     /// The returned joiner waits until the task has left: it returned [`Next::Finished`], or panicked. On the task
@@ -170,47 +173,46 @@ impl TaskWaker {
     ///
     /// # Errors
     ///
-    /// Returns an error if the thread was stopped, or if the operating system refuses it.
+    /// Returns an error if the waker has a task already, if the thread was stopped and has no other task, or if the
+    /// operating system refuses it.
     pub fn add(&self, name: &str, task: impl Task + 'static) -> io::Result<Joiner> {
         let Self { shared, id } = self;
+        let (name, due) = (name.to_owned(), shared.state.clock().nanos());
         let simulation = shared.state.clock().scheduler();
-        let mut task: Option<Box<dyn Task>> = Some(Box::new(task));
         // A task that is rejected drops outside the lock.
-        let entry = shared.state.with(|state| {
-            if state.stopped {
+        let mut task: Option<Box<dyn Task>> = Some(Box::new(task));
+        shared.state.change(|state| {
+            if state.tasks.contains_key(id) {
+                return Err(io::Error::other("its waker has a task already"));
+            }
+            if state.is_over() {
                 return Err(io::Error::other("its task thread has been stopped"));
             }
-            if state.thread.is_none() && simulation.is_none() {
-                state.thread = Some(shared.start()?);
+            let mut entry = AddedTask { name: name.clone(), task: None, due };
+            if simulation.is_none() {
+                if state.thread.is_none() {
+                    let shared = Arc::clone(shared);
+                    state.thread = Some(self.shared.options.spawn(shared.name.clone(), move || shared.run())?);
+                }
+                entry.task = task.take();
             }
-            state.present.insert(*id, name.to_owned());
-            let presence = Presence { shared: Arc::clone(shared), id: *id };
-            let entry = task.take().map(|task| ScheduledTask { task, due: Nanos::ZERO, presence });
-            if simulation.is_some() {
-                return Ok(entry);
-            }
-            state.added.extend(entry.map(|task| (*id, task)));
-            Ok(None)
+            state.tasks.insert(*id, entry);
+            state.due.insert((due, *id));
+            Ok(())
         })?;
-        let (Some(task), Some((clock, scheduler))) = (entry, simulation) else {
-            shared.event.set();
-            return Ok(Joiner::of_task(name.to_owned(), self.clone()));
-        };
-        Arc::clone(scheduler).enter(&clock, name.to_owned(), Box::new(task))
+        match (simulation, task) {
+            (Some((clock, scheduler)), Some(task)) => {
+                let task = SimulatedTask { task, waker: self.clone() };
+                Arc::clone(scheduler).enter(&clock, name, Box::new(task))
+            }
+            _ => Ok(Joiner::of_task(name, self.clone())),
+        }
     }
 
     /// Triggers a step of the task, even if a step is running now.
     pub fn set(&self) {
-        // If the task is already in the set, the thread that added it wakes this thread.
-        if self.shared.state.with(|state| state.woken.insert(self.id)) {
-            self.shared.event.set();
-        }
-    }
-}
-
-impl fmt::Debug for TaskWaker {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TaskWaker").field("thread", &self.shared.name).field("id", &self.id).finish()
+        let now = self.shared.state.clock().nanos();
+        self.shared.state.change(|state| state.bring_forward(self.id, now));
     }
 }
 
@@ -219,19 +221,98 @@ impl JoinTask for TaskWaker {
         self.shared.is_current()
     }
 
+    /// Also joins the thread if it has been stopped, and this was its last task.
     fn join(&self) {
-        self.shared.state.wait_for_some(Nanos::NEVER, |state| (!state.present.contains_key(&self.id)).then_some(()));
+        let thread = self
+            .shared
+            .state
+            .wait_for_some(Nanos::NEVER, |state| (!state.tasks.contains_key(&self.id)).then(|| state.take_ended()));
+        thread.flatten().into_iter().for_each(Joiner::join);
+    }
+}
+
+impl TaskState {
+    /// Lets the next step begin at `time`, unless it is due before.
+    fn bring_forward(&mut self, id: u64, time: Nanos) {
+        // The waker may belong to a task that has left or is not added yet.
+        let Some(entry) = self.tasks.get_mut(&id).filter(|entry| time < entry.due) else { return };
+        self.due.remove(&(entry.due, id));
+        self.due.insert((time, id));
+        entry.due = time;
+    }
+
+    /// Begins a step of a task. Returns the task, unless a scheduler has it.
+    fn begin_step(&mut self, id: u64) -> Option<Box<dyn Task>> {
+        let entry = self.tasks.get_mut(&id)?;
+        self.due.remove(&(entry.due, id));
+        self.due.insert((Nanos::NEVER, id));
+        entry.due = Nanos::NEVER;
+        entry.task.take()
+    }
+
+    fn earliest(&self) -> Nanos {
+        self.due.first().map_or(Nanos::NEVER, |(time, _)| *time)
+    }
+
+    fn is_over(&self) -> bool {
+        self.stopped && self.tasks.is_empty()
+    }
+
+    /// Returns the thread, to be joined, if it has been stopped and has no task.
+    fn take_ended(&mut self) -> Option<Joiner> {
+        if self.is_over() { self.thread.take() } else { None }
     }
 }
 
 impl TaskThreadShared {
-    fn start(self: &Arc<Self>) -> io::Result<Joiner> {
-        spawn(&self.options, self.state.clock(), self.name.clone(), Executor::new(self), &self.event)
+    /// The body of the thread: runs the steps of all tasks, until it is stopped and every task has left.
+    fn run(&self) {
+        let clock = self.state.clock();
+        loop {
+            let next = self.state.with(|state| match state.due.first() {
+                None if state.stopped => None,
+                Some(&(due, id)) if due <= clock.nanos() => state.begin_step(id).map(|task| Ok((id, task))),
+                _ => Some(Err(state.earliest())),
+            });
+            match next {
+                None => return,
+                Some(Ok((id, task))) => self.step(id, task),
+                Some(Err(due)) => {
+                    self.state.wait_for_some(due, |state| (state.earliest() < due || state.is_over()).then_some(()));
+                }
+            }
+        }
     }
 
-    fn stop(&self) {
-        self.state.with(|state| state.stopped = true);
-        self.event.set();
+    /// Runs a step of a task. A panic ends this task only.
+    fn step(&self, id: u64, mut task: Box<dyn Task>) {
+        let now = self.state.clock().nanos();
+        let next = catch_unwind(AssertUnwindSafe(|| task.step(now))).unwrap_or_else(|panic| {
+            log_panic(&self.name_of(id), &*panic);
+            Next::Finished
+        });
+        match next {
+            Next::At(time) => self.state.with(|state| {
+                state.tasks.entry(id).and_modify(|entry| entry.task = Some(task));
+                state.bring_forward(id, time.max(now));
+            }),
+            Next::Finished => {
+                // A drop that panics must not end the other tasks.
+                let _ = catch_unwind(AssertUnwindSafe(|| drop(task)));
+                self.leave(id);
+            }
+        }
+    }
+
+    fn name_of(&self, id: u64) -> String {
+        self.state.with(|state| state.tasks.get(&id).map(|entry| entry.name.clone()).unwrap_or_default())
+    }
+
+    fn leave(&self, id: u64) {
+        self.state.change(|state| {
+            let entry = state.tasks.remove(&id);
+            state.due.remove(&(entry.map_or(Nanos::NEVER, |entry| entry.due), id));
+        });
     }
 
     /// Returns whether the caller is the task thread.
@@ -240,112 +321,97 @@ impl TaskThreadShared {
     }
 }
 
-/// A task and the time of its next step.
-struct ScheduledTask {
+/// A task that the scheduler of a simulation runs, until it is dropped.
+struct SimulatedTask {
     task: Box<dyn Task>,
-    due: Nanos,
-    /// Dropped after the task.
-    presence: Presence,
+    waker: TaskWaker,
 }
 
-impl Task for ScheduledTask {
-    /// A panic ends this task only.
+impl Task for SimulatedTask {
     fn step(&mut self, now: Nanos) -> Next {
-        catch_unwind(AssertUnwindSafe(|| self.task.step(now))).unwrap_or_else(|panic| {
-            log_panic(&self.presence.name(), &*panic);
-            Next::Finished
-        })
+        self.task.step(now)
     }
 
     fn due(&mut self, next: Nanos) -> Nanos {
-        let Presence { shared, id } = &self.presence;
-        let woken = shared.state.with(|state| state.woken.contains(id));
+        let TaskWaker { shared, id } = &self.waker;
+        let woken = shared.state.with(|state| state.tasks.get(id).is_some_and(|entry| entry.due != Nanos::NEVER));
         if woken { Nanos::ZERO } else { self.task.due(next) }
     }
 
     fn take_turn(&mut self, turn: &TurnContext<'_>) -> Next {
-        let Presence { shared, id } = &self.presence;
-        shared.state.with(|state| state.woken.remove(id));
+        self.waker.shared.state.with(|state| state.begin_step(self.waker.id));
         self.task.take_turn(turn)
     }
 }
 
-/// Counts a task as present until it is dropped.
-struct Presence {
-    shared: Arc<TaskThreadShared>,
-    id: u64,
-}
-
-impl Presence {
-    fn name(&self) -> String {
-        self.shared.state.with(|state| state.present.get(&self.id).cloned().unwrap_or_default())
-    }
-}
-
-impl Drop for Presence {
+impl Drop for SimulatedTask {
     fn drop(&mut self) {
-        self.shared.state.change(|state| {
-            state.present.remove(&self.id);
-            state.woken.remove(&self.id);
-        });
+        self.waker.shared.leave(self.waker.id);
     }
 }
 
-/// The work of the thread: the steps of all its tasks.
-struct Executor {
-    shared: Arc<TaskThreadShared>,
-    tasks: BTreeMap<u64, ScheduledTask>,
-    /// The tasks in the order of their due times, without those that wait only for their waker.
-    due: BTreeSet<(Nanos, u64)>,
-}
+/// For tests and models that run the steps themselves.
+#[cfg(test)]
+mod stepped {
+    use super::*;
 
-impl Executor {
-    fn new(shared: &Arc<TaskThreadShared>) -> Self {
-        Self { shared: Arc::clone(shared), tasks: BTreeMap::new(), due: BTreeSet::new() }
+    /// Takes the place of a started thread.
+    struct Started;
+
+    impl JoinTask for Started {
+        fn is_current(&self) -> bool {
+            false
+        }
+
+        fn join(&self) {}
     }
 
-    /// Returns the tasks to run now: new tasks, woken tasks, and tasks due at `now`.
-    fn ready(&mut self, now: Nanos) -> Vec<u64> {
-        let (added, woken) =
-            self.shared.state.with(|state| (std::mem::take(&mut state.added), std::mem::take(&mut state.woken)));
-        let mut ready = woken;
-        for (id, task) in added {
-            self.tasks.insert(id, task);
-            ready.insert(id);
+    /// Takes the place of a task.
+    struct Idle;
+
+    impl Task for Idle {
+        fn step(&mut self, _now: Nanos) -> Next {
+            Next::At(Nanos::NEVER)
         }
-        while let Some(&(time, id)) = self.due.first().filter(|(time, _)| *time <= now) {
-            self.due.remove(&(time, id));
-            ready.insert(id);
-        }
-        ready.into_iter().collect()
     }
 
-    fn step_one(&mut self, id: u64) {
-        // The waker may belong to a task that has left or is not added yet.
-        let Some(task) = self.tasks.get_mut(&id) else { return };
-        self.due.remove(&(task.due, id));
-        match task.step(self.shared.state.clock().nanos()) {
-            Next::Finished => {
-                self.tasks.remove(&id);
+    impl TaskThread {
+        /// Creates a task thread that starts no thread.
+        pub(crate) fn without_thread(clock: Clock) -> Self {
+            let thread = Self::new("tasks".to_owned(), ThreadOptions::new(), clock);
+            thread.shared.state.with(|state| state.thread = Some(Joiner::of_task("tasks".to_owned(), Started)));
+            thread
+        }
+    }
+
+    impl TaskWaker {
+        /// Returns the waker of a task that is stepped by the caller.
+        pub(crate) fn without_thread(clock: Clock) -> Self {
+            let thread = TaskThread::without_thread(clock);
+            let waker = thread.waker();
+            assert!(waker.add("task", Idle).is_ok());
+            waker.take_set();
+            waker
+        }
+
+        /// Returns whether the waker was set since the last call.
+        pub(crate) fn take_set(&self) -> bool {
+            self.shared.state.with(|state| {
+                let is_set = state.earliest() != Nanos::NEVER;
+                let task = state.begin_step(self.id);
+                state.tasks.entry(self.id).and_modify(|entry| entry.task = task);
+                is_set
+            })
+        }
+
+        /// Runs the steps of `task` until it is finished.
+        #[cfg(loom)]
+        pub(crate) fn run(&self, mut task: impl Task) {
+            while let Next::At(time) = task.step(self.clock().nanos()) {
+                let is_set = |state: &mut TaskState| (state.earliest() != Nanos::NEVER).then_some(());
+                self.shared.state.wait_for_some(time, is_set);
+                self.take_set();
             }
-            Next::At(time) => {
-                task.due = time;
-                if time != Nanos::NEVER {
-                    self.due.insert((time, id));
-                }
-            }
         }
-    }
-}
-
-impl Task for Executor {
-    fn step(&mut self, now: Nanos) -> Next {
-        for id in self.ready(now) {
-            self.step_one(id);
-        }
-        if self.tasks.is_empty() && self.shared.state.with(|state| state.stopped && state.added.is_empty()) {
-            return Next::Finished;
-        }
-        Next::At(self.due.first().map_or(Nanos::NEVER, |(time, _)| *time))
     }
 }

@@ -4,25 +4,11 @@ use loom::thread;
 
 use super::*;
 use crate::base::clock::ManualClock;
-use crate::base::spawn::run;
 use crate::base::sync::atomic::AtomicUsize;
 use crate::base::sync::atomic::Ordering::{Acquire, Release};
 
-/// Takes the place of a started thread. Each model runs its [`Executor`] itself, which keeps the interleavings few.
-struct Started;
-
-impl JoinTask for Started {
-    fn is_current(&self) -> bool {
-        false
-    }
-
-    fn join(&self) {}
-}
-
 fn task_thread() -> TaskThread {
-    let thread = TaskThread::new("tasks".to_owned(), ThreadOptions::new(), ManualClock::new().clock());
-    thread.shared.state.with(|state| state.thread = Some(Joiner::of_task("tasks".to_owned(), Started)));
-    thread
+    TaskThread::without_thread(ManualClock::new().clock())
 }
 
 /// A task that ends once its flag is set, and sleeps until then.
@@ -52,7 +38,7 @@ fn a_wake_set_while_the_thread_goes_to_sleep_is_not_lost() {
             waker.set();
         });
         // Returns once the tasks have left.
-        run(&mut Executor::new(&thread.shared), &thread.shared.event);
+        thread.shared.run();
         waking.join().unwrap();
     });
 }
@@ -71,7 +57,7 @@ fn each_of_two_tasks_receives_its_own_wake() {
             two.set();
         });
         // Returns once the tasks have left.
-        run(&mut Executor::new(&thread.shared), &thread.shared.event);
+        thread.shared.run();
         waking.join().unwrap();
     });
 }
@@ -86,7 +72,7 @@ fn a_task_added_while_the_thread_stops_is_run_or_refused() {
             let _ = other.waker().add("task", Flag(flag));
         });
         thread.stop();
-        run(&mut Executor::new(&thread.shared), &thread.shared.event);
+        thread.shared.run();
         adding.join().unwrap();
         assert!(thread.tasks().is_empty());
     });

@@ -5,6 +5,7 @@
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
 
 use super::*;
 use crate::base::clock::ManualClock;
@@ -133,7 +134,7 @@ fn a_task_may_add_another_one() {
 }
 
 #[test]
-fn a_stopped_thread_ends_with_its_last_task_and_takes_no_other() {
+fn a_stopped_thread_takes_tasks_until_its_last_one_has_left() {
     let clock = ManualClock::new();
     let thread = start(&clock);
     let stop = Arc::new(AtomicBool::new(false));
@@ -141,14 +142,13 @@ fn a_stopped_thread_ends_with_its_last_task_and_takes_no_other() {
     let task = Steps(move |_| if stopping.load(SeqCst) { Next::Finished } else { Next::At(Nanos::NEVER) });
     let joiner = waker.add("task", task).unwrap();
     thread.stop();
-    let refused = thread.waker().add("late", Steps(|_| Next::Finished)).unwrap_err();
-    assert_eq!(refused.to_string(), "its task thread has been stopped");
-    assert_eq!(thread.join_timeout(Duration::ZERO).unwrap_err().threads(), ["task"]);
+    thread.waker().add("late", Steps(|_| Next::Finished)).unwrap().join();
+    assert_eq!(thread.tasks(), ["task"]);
     stop.store(true, SeqCst);
     waker.set();
     joiner.join();
-    thread.join_timeout(Duration::MAX).unwrap();
-    assert_eq!(thread.join_timeout(Duration::ZERO), Ok(()));
+    let refused = thread.waker().add("too late", Steps(|_| Next::Finished)).unwrap_err();
+    assert_eq!(refused.to_string(), "its task thread has been stopped");
     assert_eq!(clock.sleepers(), 0);
 }
 
@@ -167,20 +167,82 @@ fn a_task_that_panics_leaves_and_the_others_stay() {
     assert_eq!(reported.recv(), Ok(("other", at(1))));
 }
 
+/// A logger that panics at each line about the task `unloggable`.
+struct PanickingLogger;
+
+impl log::Log for PanickingLogger {
+    fn enabled(&self, _metadata: &log::Metadata<'_>) -> bool {
+        true
+    }
+
+    fn log(&self, record: &log::Record<'_>) {
+        assert!(!record.args().to_string().contains("unloggable"), "the logger is out of order");
+    }
+
+    fn flush(&self) {}
+}
+
+/// A task whose step and drop panic.
+struct Broken;
+
+impl Task for Broken {
+    fn step(&mut self, _now: Nanos) -> Next {
+        panic!("out of luck");
+    }
+}
+
+impl Drop for Broken {
+    fn drop(&mut self) {
+        panic!("out of luck again");
+    }
+}
+
+#[test]
+fn a_panic_of_the_logger_or_of_a_drop_leaves_the_other_tasks() {
+    log::set_logger(&PanickingLogger).unwrap();
+    log::set_max_level(log::LevelFilter::Error);
+    let clock = ManualClock::new();
+    let thread = start(&clock);
+    let (report, reported) = steps();
+    let (other, _) = add_periodic(&thread, "other", SECOND, &report);
+    reported.recv().unwrap();
+    thread.waker().add("unloggable", Broken).unwrap().join();
+    assert_eq!(thread.tasks(), ["other"]);
+    other.set();
+    assert_eq!(reported.recv(), Ok(("other", at(0))));
+}
+
+#[test]
+fn a_task_that_is_always_due_does_not_keep_the_others_from_their_steps() {
+    let thread = TaskThread::new("tasks".to_owned(), ThreadOptions::new(), Clock::system());
+    let (report, reported) = steps();
+    let always = Steps(Next::At);
+    let _always = thread.waker().add("always", always).unwrap();
+    let (other, _) = add_periodic(&thread, "other", Duration::MAX, &report);
+    for _ in 0..3 {
+        assert_eq!(reported.recv().unwrap().0, "other");
+        other.set();
+    }
+    // The thread ends with the process.
+    std::mem::forget(thread);
+}
+
 #[test]
 fn a_task_does_not_wait_for_its_own_thread() {
     let clock = ManualClock::new();
-    let thread = Arc::new(start(&clock));
+    let thread = start(&clock);
     let (report, reported) = steps();
     let (_, other) = add_periodic(&thread, "other", SECOND, &report);
     reported.recv().unwrap();
-    let (waker, own, mut other) = (thread.waker(), Arc::clone(&thread), Some(other));
+    let (waker, mut own) = (thread.waker(), Some((thread, other)));
     let (left, seen) = channel();
     let task = Steps(move |_| {
-        other.take().unwrap().join();
-        left.send(own.join_timeout(Duration::MAX).map_err(|left| left.threads().to_vec())).unwrap();
+        let (thread, other) = own.take().unwrap();
+        other.join();
+        left.send(thread.tasks()).unwrap();
+        drop(thread);
         Next::Finished
     });
     waker.add("task", task).unwrap().join();
-    assert_eq!(seen.recv().unwrap().unwrap_err(), ["other", "task"]);
+    assert_eq!(seen.recv().unwrap(), ["other", "task"]);
 }

@@ -24,7 +24,6 @@ use super::Key;
 use super::request::BATCH;
 use super::shared::{Locked, QueueShared, TimerAction, TimerThread};
 use crate::base::clock::Wake;
-use crate::base::spawn::run;
 use crate::base::task::{Next, Task};
 use crate::base::task_thread::TaskThread;
 use crate::base::thread::shielded;
@@ -71,44 +70,44 @@ impl<K: Key> QueueShared<K> {
             return if clock.set_alarm(&mut locked.alarm, at, wake) { TimerAction::TurnNow } else { TimerAction::None };
         }
         match locked.timer {
-            TimerThread::None => {
-                locked.timer = TimerThread::Starting;
-                TimerAction::StartThread
-            }
+            TimerThread::None => TimerAction::StartThread,
             // `retry_timer` decides when to ask for a thread again.
             TimerThread::Refused(_) => TimerAction::None,
-            TimerThread::Starting | TimerThread::Running(_) => TimerAction::Wake,
+            TimerThread::Running(_) => TimerAction::Wake,
         }
     }
 
     /// Wakes the timer thread, which then turns the wheel and sleeps until the next delay ends.
     pub(super) fn wake_timer(&self) {
-        match self.shared_timer.get() {
-            Some(waker) => waker.set(),
-            None => self.timer.set(),
+        if let Some(timer) = self.timer.get() {
+            timer.set();
         }
     }
 
-    /// Turns the wheel on `thread` until the queue is shut down. Does nothing on a held clock, or if the queue has a
-    /// timer thread already.
+    /// Turns the wheel on `thread` until the queue is shut down. Does nothing on a held clock, after a shutdown, or if
+    /// the queue has a timer thread already.
     ///
     /// # Errors
     ///
     /// If `thread` has been stopped, or if the system refuses it.
     pub(crate) fn use_timer(self: &Arc<Self>, thread: &TaskThread) -> io::Result<()> {
-        if self.config.clock.is_held() {
-            return Ok(());
-        }
-        // Locked throughout: once the task has been added, every earlier deadline wakes its thread.
-        let mut locked = self.locked.lock();
-        if let TimerThread::None | TimerThread::Refused(_) = locked.timer {
+        self.add_timer(&mut self.locked.lock(), thread)
+    }
+
+    /// Locked throughout: once the task has been added, every earlier deadline wakes its thread.
+    fn add_timer(self: &Arc<Self>, locked: &mut Locked<K>, thread: &TaskThread) -> io::Result<()> {
+        let is_needed = !self.config.clock.is_held() && locked.records.mode().is_none();
+        if let (true, TimerThread::None | TimerThread::Refused(_)) = (is_needed, &locked.timer) {
             let waker = thread.waker();
-            let name = format!("{}-timer", self.config.name);
-            locked.timer = TimerThread::Running(waker.add(&name, TurnWheel(Arc::clone(self)))?);
-            let _ = self.shared_timer.set(waker);
-            locked.restless = locked.records.mode().is_some();
+            locked.timer = TimerThread::Running(waker.add(&self.timer_name(), TurnWheel(Arc::clone(self)))?);
+            let _ = self.timer.set(waker);
+            (locked.refusals, locked.restless) = (0, false);
         }
         Ok(())
+    }
+
+    fn timer_name(&self) -> String {
+        format!("{}-timer", self.config.name)
     }
 
     /// Blocks until the queue's timer has ended. The queue must be shut down.
@@ -121,46 +120,27 @@ impl<K: Key> QueueShared<K> {
 
     /// Returns whether to try again to start a refused timer thread. If so, the caller calls
     /// [`start_timer`](Self::start_timer) without the lock.
-    pub(super) fn retry_timer(&self, locked: &mut Locked<K>) -> bool {
-        let retry = self.config.clock.reached(locked.retry_timer_at());
-        if retry {
-            locked.timer = TimerThread::Starting;
-        }
-        retry
+    pub(super) fn retry_timer(&self, locked: &Locked<K>) -> bool {
+        self.config.clock.reached(locked.retry_timer_at())
     }
 
-    /// Starts the queue's own timer thread. The caller has marked it as starting under the lock, so only one thread is
-    /// started.
+    /// Starts the queue's own timer thread, unless another thread has started it or was refused meanwhile.
     pub(super) fn start_timer(self: &Arc<Self>) {
-        let task = TurnWheel(Arc::clone(self));
-        let event = Arc::clone(&self.timer);
-        let name = format!("{}-timer", self.config.name);
-        let timer = match self.config.threads.spawn(name, move || run(&mut { task }, &event)) {
-            Ok(timer) => timer,
-            Err(error) => return self.timer_refused(&error),
-        };
-        let mut locked = self.locked.lock();
-        locked.refusals = 0;
-        locked.restless = locked.records.mode().is_some();
-        if locked.handles > 0 {
-            locked.timer = TimerThread::Running(timer);
-        } else {
-            // The last handle has already been dropped, so it could not join this thread.
-            drop(locked);
-            timer.join();
-        }
-    }
-
-    fn timer_refused(&self, error: &io::Error) {
-        let (pause, consumers) = {
+        // Stopped at the end of this function, so it ends with its only task.
+        let thread = TaskThread::new(self.timer_name(), self.config.threads.clone(), self.config.clock.clone());
+        let (error, pause, consumers) = {
             let mut locked = self.locked.lock();
+            if matches!(locked.timer, TimerThread::Refused(_)) && !self.retry_timer(&locked) {
+                return;
+            }
+            let Err(error) = self.add_timer(&mut locked, &thread) else { return };
             let pause = LONGEST_PAUSE.min(FIRST_PAUSE.saturating_mul(1 << locked.refusals.min(16)));
             locked.refusals += 1;
             locked.timer = TimerThread::Refused(self.now().after(pause));
             locked.turn_at = Nanos::NEVER;
             locked.restless = true;
             // From now on consumers sleep no longer than until the next attempt.
-            (pause, locked.consumers.mark_woken(usize::MAX, &self.config.clock))
+            (error, pause, locked.consumers.mark_woken(usize::MAX, &self.config.clock))
         };
         self.consumers.notify(consumers);
         let (queue, backoff) = (self.config.name.as_str(), Rounded(pause));

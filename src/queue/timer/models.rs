@@ -15,7 +15,6 @@ use loom::thread;
 
 use super::{QueueShared, TimerThread, TurnWheel};
 use crate::base::clock::Clock;
-use crate::base::spawn::run;
 use crate::base::sync::{Condvar, Mutex};
 use crate::base::task::{Next, Task};
 use crate::base::task_thread::TaskThread;
@@ -61,23 +60,19 @@ impl Task for Watched {
     }
 }
 
-/// Starts the timer thread as [`QueueShared::start_timer`] does, with an observer.
-fn watch(shared: &Arc<QueueShared<u8>>) -> (Arc<Said>, thread::JoinHandle<()>) {
-    let report = Arc::new(Said { next: Mutex::new(None), changed: Condvar::new(), steps: AtomicUsize::new(0) });
-    shared.locked.lock().timer = TimerThread::Starting;
-    let task = Watched { task: TurnWheel(Arc::clone(shared)), report: Arc::clone(&report) };
-    let signal = Arc::clone(&shared.timer);
-    (report, thread::spawn(move || run(&mut { task }, &signal)))
+/// Starts a timer thread for the queue alone, as [`QueueShared::start_timer`] does, with an observer.
+fn watch(shared: &Arc<QueueShared<u8>>) -> Arc<Said> {
+    watch_on(&TaskThread::new("timer".to_owned(), ThreadOptions::new(), Clock::system()), shared)
 }
 
-/// Adds the observed task to a shared timer thread.
+/// Adds the observed task to a timer thread.
 fn watch_on(timer: &TaskThread, shared: &Arc<QueueShared<u8>>) -> Arc<Said> {
     let report = Arc::new(Said { next: Mutex::new(None), changed: Condvar::new(), steps: AtomicUsize::new(0) });
     let task = Watched { task: TurnWheel(Arc::clone(shared)), report: Arc::clone(&report) };
     let mut locked = shared.locked.lock();
     let waker = timer.waker();
     locked.timer = TimerThread::Running(waker.add("timer", task).unwrap());
-    assert!(shared.shared_timer.set(waker).is_ok());
+    assert!(shared.timer.set(waker).is_ok());
     report
 }
 
@@ -100,7 +95,7 @@ fn every_earlier_delay_wakes_the_timer() {
     let (one, more) = (Arc::clone(&in_one_step), Arc::clone(&in_steps));
     explore(4, move || {
         let queue = queue(ThreadOptions::new());
-        let (report, timer) = watch(&queue.shared);
+        let report = watch(&queue.shared);
         queue.enqueue_after(1, HOUR);
         queue.enqueue_after(2, MINUTE);
         report.wait_for_earliest(&queue.shared);
@@ -109,7 +104,6 @@ fn every_earlier_delay_wakes_the_timer() {
         assert!(steps <= 3, "{steps} steps");
         if steps == 1 { &one } else { &more }.store(true, SeqCst);
         drop(queue);
-        timer.join().unwrap();
         assert!(report.steps.load(SeqCst) <= 4);
     });
     assert!(in_one_step.load(SeqCst) && in_steps.load(SeqCst));
@@ -119,7 +113,7 @@ fn every_earlier_delay_wakes_the_timer() {
 fn delays_from_two_threads_wake_the_timer() {
     explore(3, || {
         let queue = queue(ThreadOptions::new());
-        let (report, timer) = watch(&queue.shared);
+        let report = watch(&queue.shared);
         let feeder = {
             let queue = queue.clone();
             thread::spawn(move || queue.enqueue_after(1, MINUTE))
@@ -128,7 +122,6 @@ fn delays_from_two_threads_wake_the_timer() {
         feeder.join().unwrap();
         report.wait_for_earliest(&queue.shared);
         drop(queue);
-        timer.join().unwrap();
     });
 }
 
@@ -152,8 +145,7 @@ fn earlier_delays_of_two_queues_wake_their_shared_timer() {
         let left = queues.each_ref().map(|queue| Arc::downgrade(&queue.shared));
         drop(queues);
         assert!(left.iter().all(|left| left.upgrade().is_none()), "the timer is still there");
-        timer.stop();
-        timer.join_timeout(HOUR).unwrap();
+        assert!(timer.tasks().is_empty());
     });
 }
 

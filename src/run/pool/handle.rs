@@ -8,15 +8,15 @@ use super::Pool;
 use super::task::PoolTask;
 use crate::base::clock::Clock;
 use crate::base::error::StartError;
-use crate::base::group::{Overrun, ThreadGroup, ThreadGroupKind};
+use crate::base::group::{Overrun, ThreadGroup, ThreadGroupKind, WorkerSlot};
 use crate::base::running::Running;
 use crate::base::task_thread::TaskThread;
 use crate::base::thread::ThreadOptions;
 
 /// A bounded pool of worker threads that controllers share. Dropping it stops it and joins its threads.
 ///
-/// The controllers also share two threads that start with the first controller: one for their delays, and one for their
-/// initial listings and resyncs. They end with the last controller.
+/// The controllers also share two threads. One ends delays, and cancels runs and polls at their deadlines. The other
+/// one handles initial listings and resyncs; it starts with the first controller.
 ///
 /// A pool is fair: new work of a controller waits for at most one key of each other controller, however many keys are
 /// queued. [`max_concurrent_reconciles`](crate::controller::ControllerBuilder::max_concurrent_reconciles) limits the
@@ -49,7 +49,7 @@ pub struct WorkerPool {
     pub(crate) pool: Arc<Pool>,
     /// Runs the control tasks of the controllers.
     pub(crate) control: TaskThread,
-    /// Ends the delays of the controllers.
+    /// Ends the delays of the controllers. Runs the watchdogs of the pool and of their pollers.
     pub(crate) timer: TaskThread,
 }
 
@@ -75,8 +75,8 @@ pub struct PoolBuilder {
 }
 
 impl PoolBuilder {
-    /// Sets the pool's name, in log lines and thread names (`<name>-0` and so on, `<name>-watchdog`, `<name>-control`,
-    /// `<name>-timer`). Default: `pool`.
+    /// Sets the pool's name, in log lines and thread names (`<name>-0` and so on, `<name>-timer`,
+    /// `<name>-control`). Default: `pool`.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
@@ -132,12 +132,14 @@ impl PoolBuilder {
             TaskThread::new(name, self.options.clone(), self.clock.clone())
         };
         let (control, timer) = (task_thread("control"), task_thread("timer"));
-        let group = ThreadGroup::with_spares(ThreadGroupKind::Pool, self.name, self.clock, self.threads, self.spares);
+        let group = ThreadGroup::new(ThreadGroupKind::Pool, self.name, self.clock, self.threads + self.spares);
+        group.watch_on(&timer.waker());
         let pool = Pool::new(Arc::clone(&group), self.threads, self.options.clone());
         let (pool_name, threads, spares) = (group.name.as_str(), self.threads, self.spares);
         log::info!(pool = pool_name, threads, spares; "{pool_name}: the pool starts, threads: {threads}, spares: {spares}");
         let mut number = 0..;
-        let body = |_slot| PoolTask { pool: Arc::clone(&pool), number: number.next().unwrap_or_default() };
+        let body =
+            |_: &Arc<WorkerSlot>| PoolTask { pool: Arc::clone(&pool), number: number.next().unwrap_or_default() };
         let watched = Arc::downgrade(&pool);
         let watch = Box::new(move |overrun: Overrun<'_>| {
             if let Some(pool) = watched.upgrade() {
@@ -150,7 +152,7 @@ impl PoolBuilder {
                 pool.wake();
             }
         };
-        let handle = group.start(&self.options, body, Some(watch), wake)?;
+        let handle = group.start(&self.options, self.threads, body, Some(watch), wake)?;
         Ok(Running::new(WorkerPool { pool, control, timer }, handle, self.grace))
     }
 }

@@ -134,7 +134,7 @@ impl Job for Counted {
 
 fn pool(threads: usize, spares: usize) -> Arc<Pool> {
     let group =
-        ThreadGroup::with_spares(ThreadGroupKind::Pool, "pool".to_owned(), ManualClock::new().clock(), threads, spares);
+        ThreadGroup::new(ThreadGroupKind::Pool, "pool".to_owned(), ManualClock::new().clock(), threads + spares);
     Pool::new(group, threads, ThreadOptions::new())
 }
 

@@ -7,7 +7,7 @@ use crate::base::group::Overrun;
 use crate::base::sync::atomic::Ordering::AcqRel;
 use crate::base::task::{Next, Task, TurnContext};
 use crate::base::time::Nanos;
-use crate::base::wait::AutoResetEvent;
+use crate::run::error::Chain;
 
 /// The task that serves the members of a pool.
 pub(super) struct PoolTask {
@@ -84,13 +84,13 @@ impl Pool {
 
     fn start_spare(self: &Arc<Self>, number: usize) {
         let body = PoolTask { pool: Arc::clone(self), number };
-        let event = AutoResetEvent::new(self.group.clock.clone());
         let (pool, thread) = (self.group.name.as_str(), self.group.slots[number].name.as_str());
-        match self.group.adopt(|| self.group.start_on(number, &self.options, body, &event)) {
+        match self.group.start_on(number, &self.options, body) {
             Ok(()) => {
                 log::warn!(pool, thread; "{pool}: thread {thread} is started in place of a stuck one");
             }
             Err(error) => {
+                let error = Chain(&error);
                 log::error!(pool, thread, error:%; "{pool}: cannot start thread {thread} in place of a stuck one: {error}");
                 // The next overrun tries again. Only the watchdog's thread starts threads, so no other start runs now.
                 self.state.lock().started -= 1;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use self::worker::{Worker, WorkerHooks};
 use crate::base::backoff::Exponential;
 use crate::base::error::StartError;
-use crate::base::group::{Overrun, OverrunHook, ThreadGroup, ThreadGroupKind};
+use crate::base::group::{Overrun, OverrunHook, ThreadGroup, ThreadGroupKind, WorkerSlot};
 use crate::base::running::Running;
 use crate::base::thread::ThreadOptions;
 use crate::queue::{Key, WorkQueue};
@@ -155,14 +155,15 @@ impl<R, P> Workers<R, P> {
                 as OverrunHook
         });
         let mut counters = Vec::with_capacity(self.threads);
-        let body = |slot| {
+        let body = |slot: &Arc<WorkerSlot>| {
             let own = Arc::new(RunCounters::default());
             counters.push(Arc::clone(&own));
-            let runner = Runner::new(Arc::clone(&runs), own, &slot);
-            Worker { queue: Arc::clone(&queue), group: Arc::clone(&group), slot, runner }
+            let runner = Runner::new(Arc::clone(&runs), own, slot);
+            Worker { queue: Arc::clone(&queue), group: Arc::clone(&group), slot: Arc::clone(slot), runner }
         };
         let woken = Arc::clone(&queue);
-        let handle = group.start(&self.options, body, watch, move || woken.wake_consumers())?.that_may_end();
+        let handle =
+            group.start(&self.options, self.threads, body, watch, move || woken.wake_consumers())?.that_may_end();
         Ok(Running::new(WorkersControl { group, counters, overruns }, handle, self.grace))
     }
 }

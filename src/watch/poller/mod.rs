@@ -13,6 +13,7 @@ use self::polling::PollerSettings;
 use crate::base::clock::Clock;
 use crate::base::error::StartError;
 use crate::base::running::Running;
+use crate::base::task_thread::TaskWaker;
 use crate::base::thread::ThreadOptions;
 use crate::base::wait::Latch;
 use crate::queue::{Enqueue, EnqueueMethod, EnqueueRequest, Priority, Reasons};
@@ -77,12 +78,13 @@ impl<I: 'static> Poller<I> {
             clock: Clock::system(),
             grace: Duration::from_secs(30),
             threads: None,
+            watchdog: None,
         };
         Self { list: Box::new(move |cx| list(cx).map_err(Into::into)), settings, source: None }
     }
 
-    /// Sets the name for log lines, status, metrics and threads (`<name>-0`, `<name>-watchdog`). Default: `poller`. It
-    /// also prefixes the default names of subscriptions to a [watch](Self::watch).
+    /// Sets the name for log lines, status, metrics and threads: `<name>-0`, and `<name>-watchdog` outside a manager or
+    /// controller. Default: `poller`. It also prefixes the default names of subscriptions to a [watch](Self::watch).
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.settings.name = name.into();
         self
@@ -150,8 +152,9 @@ impl<I: 'static> Poller<I> {
         self
     }
 
-    /// Sets the thread options, unless the user has set them.
-    pub(crate) fn or_thread_options(mut self, options: &ThreadOptions) -> Self {
+    /// Runs the watchdog on the thread of `timer`. Sets the thread options, unless the user has set them.
+    pub(crate) fn in_pool(mut self, timer: &TaskWaker, options: &ThreadOptions) -> Self {
+        self.settings.watchdog = Some(timer.clone());
         self.settings.threads.get_or_insert_with(|| options.clone());
         self
     }

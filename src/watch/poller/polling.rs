@@ -7,11 +7,12 @@ use std::time::Duration;
 use crate::base::backoff::Draws;
 use crate::base::clock::Clock;
 use crate::base::error::StartError;
-use crate::base::group::{Handle, Overrun, ThreadGroup, ThreadGroupKind};
+use crate::base::group::{Overrun, ThreadGroup, ThreadGroupKind};
 use crate::base::running::Running;
 use crate::base::sync::Mutex;
 use crate::base::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use crate::base::task::{Next, Task};
+use crate::base::task_thread::TaskWaker;
 use crate::base::thread::{ThreadOptions, panic_message};
 use crate::base::time::{Nanos, Rounded};
 use crate::base::wait::AutoResetEvent;
@@ -37,6 +38,8 @@ pub(super) struct PollerSettings {
     pub(super) clock: Clock,
     pub(super) grace: Duration,
     pub(super) threads: Option<ThreadOptions>,
+    /// The thread of the watchdog. `None` for an own one.
+    pub(super) watchdog: Option<TaskWaker>,
 }
 
 /// The state that the handles and the thread share.
@@ -164,12 +167,12 @@ impl PollerSettings {
         log::info!(source = name, period:%; "{name}: the poller starts, with a period of {period}");
         let watched = source.clone();
         let report = Box::new(move |_: Overrun| watched.state.overran());
-        let joiners = group.start_one(&self.threads.unwrap_or_default(), polling, &state.event, Some(report))?;
-        let wake = move || {
-            on_stop();
-            state.event.set();
-        };
-        Ok((keys, Running::new(control, Handle::new(group, joiners, wake), self.grace)))
+        if let Some(thread) = &self.watchdog {
+            group.watch_on(thread);
+        }
+        let (threads, event) = (self.threads.unwrap_or_default(), Arc::clone(&state.event));
+        let handle = group.start_one(&threads, polling, event, Some(report), on_stop)?;
+        Ok((keys, Running::new(control, handle, self.grace)))
     }
 }
 

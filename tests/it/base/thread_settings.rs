@@ -78,9 +78,8 @@ fn controller(report: &Sender<Said>, watch: &Watch<Key, u32>) -> ControllerBuild
         })
 }
 
-/// Two pollers with their watchdogs, a subscription, and a pool: one worker, its watchdog, the control and timer
-/// threads.
-const THREADS: usize = 2 * 2 + 1 + 4;
+/// Two pollers, a subscription, and a pool: one worker, the control and timer threads.
+const THREADS: usize = 2 + 1 + 3;
 
 #[test]
 fn thread_options_of_a_controller_reach_its_sources() {
@@ -146,9 +145,8 @@ fn thread_options_of_a_manager_reach_components_without_their_own() {
     let running = manager.start().unwrap();
     let everybody = ["component", "mapping", "poll", "poller", "run"].map(|who| (who, "manager"));
     assert_eq!(sorted(&reported, 5), everybody);
-    // These are the shared pool and its watchdog, the driver, the component and its watchdog, and the controller's
-    // threads.
-    let threads = sorted(&heard_names, 5 + THREADS);
+    // These are the shared pool and its timer, the driver, the component, and the controller's threads.
+    let threads = sorted(&heard_names, 4 + THREADS);
     assert!(threads.iter().any(|name| name == "vm-timer"), "{threads:?}");
     manager.stop();
     running.join().unwrap();
@@ -198,7 +196,7 @@ fn controllers_of_a_manager_share_all_its_threads() {
         running.shutdown(SECOND).unwrap();
         let mut threads: Vec<_> = started.try_iter().collect();
         threads.sort_unstable();
-        let expected = ["driver", "pool-0", "pool-1", "pool-control", "pool-timer", "pool-watchdog"];
+        let expected = ["driver", "pool-0", "pool-1", "pool-control", "pool-timer"];
         assert_eq!(threads, expected.map(|role| format!("m-{role}")), "shared watches: {shared}");
     }
 }

@@ -203,14 +203,14 @@ fn a_wait_covers_the_keys_of_a_poll_that_has_returned() {
     director.cue();
     running.wait_synced(Duration::MAX).unwrap();
     running.wait(&"vm", Duration::MAX).unwrap();
-    clock.wait_for_sleepers(6);
+    clock.wait_for_sleepers(5);
     clock.advance(10 * SECOND);
     director.next();
     assert_eq!(running.wait(&"vm", Duration::ZERO), Err(WaitError::Timeout));
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| running.wait(&"vm", Duration::MAX));
-        // The sleepers are two pool threads, the watchdog, the control thread, the poller's watchdog and the waiter.
-        clock.wait_for_sleepers(6);
+        // The sleepers are two pool threads, the timer and control threads, and the waiter.
+        clock.wait_for_sleepers(5);
         director.cue();
         assert_eq!(waiting.join().unwrap(), Ok(Some(RunOutcome::Succeeded)));
     });

@@ -6,7 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 use homeostat::manager::{Candidacy, Leadership, Term};
-use homeostat::{BoxError, Component, Context, Elector, Enqueue, FileElector, Manager, WorkQueue};
+use homeostat::rt::{Nanos, Next, Task, TaskThread};
+use homeostat::{
+    BoxError, Clock, Component, Context, Elector, Enqueue, FileElector, Manager, ThreadOptions, WorkQueue,
+};
 use tempfile::TempDir;
 
 use crate::forks::{ForkedProcess, ensure, in_a_fork};
@@ -157,4 +160,27 @@ fn a_forked_process_drops_a_queue_with_a_timer_without_a_wait() {
         Ok(())
     });
     queue.unwrap().enqueue_now("later");
+}
+
+/// A task with one step.
+struct Once;
+
+impl Task for Once {
+    fn step(&mut self, _now: Nanos) -> Next {
+        Next::Finished
+    }
+}
+
+#[test]
+fn a_forked_process_that_drops_its_copy_of_a_task_thread_does_not_stop_it() {
+    let thread = TaskThread::new("tasks".to_owned(), ThreadOptions::new(), Clock::system());
+    let waker = thread.waker();
+    let mut thread = Some(thread);
+    in_a_fork(|| {
+        drop(thread.take());
+        waker.add("once", Once).map_err(|error| error.to_string())?.join();
+        Ok(())
+    });
+    drop(thread);
+    assert!(waker.add("once", Once).is_err(), "the drop in its own process stops it");
 }

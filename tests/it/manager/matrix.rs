@@ -192,7 +192,7 @@ fn end(state: State, cause: Cause, grace: Duration) -> Result<(), EndError> {
     let running = manager.start().expect("it starts");
     under_way.recv().expect("the manager is still busy");
     // A thread sets its name itself, after its start.
-    for name in ["pool-control-Z", "source-0-0-Zx-v", "0-Zx-other", "pool-watchdog-Z"] {
+    for name in ["pool-control-Z", "source-0-0-Zx-v", "0-Zx-other", "pool-timer-Zx"] {
         until("the thread has its name", || !threads(name).is_empty());
     }
     let outcome = thread::scope(|scope| {

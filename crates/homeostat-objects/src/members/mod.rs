@@ -24,7 +24,7 @@ use super::validate::{DNS_LABEL, is_dns_label};
 use crate::Client;
 use crate::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use homeostat::base::{Clock, Running, StartError, ThreadOptions};
-use homeostat::rt::{AutoResetEvent, Handle, ThreadGroup, ThreadGroupKind};
+use homeostat::rt::{AutoResetEvent, ThreadGroup, ThreadGroupKind};
 
 /// Divides keys among processes on several machines, by `Lease` objects (`coordination.k8s.io/v1`) in a client.
 ///
@@ -257,8 +257,7 @@ impl Members {
             let group = name.as_str();
             log::error!(group; "{group}: this process is no longer a member: a call does not return, and its lease has run out");
         });
-        let joiners = group.start_one(&self.options, task, &event, Some(watchdog))?;
-        let handle = Handle::new(group, joiners, move || event.set());
+        let handle = group.start_one(&self.options, task, event, Some(watchdog), || ())?;
         Ok(Running::new(self.clone(), handle, self.grace))
     }
 }

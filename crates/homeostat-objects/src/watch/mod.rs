@@ -25,7 +25,7 @@ use super::query::Query;
 use super::stable_hash::stable_hash;
 use homeostat::base::{CancellationToken, Clock, Exponential, Running, StartError, ThreadOptions};
 use homeostat::manager::Manager;
-use homeostat::rt::{AutoResetEvent, Handle, ThreadGroup, ThreadGroupKind};
+use homeostat::rt::{AutoResetEvent, ThreadGroup, ThreadGroupKind};
 use homeostat::run::GateSource;
 use homeostat::watch::Watch;
 
@@ -228,13 +228,11 @@ impl<T: Object> ObjectWatch<T> {
         log::info!(source; "{source}: the watch starts");
         // The streams of a local client need no deadline.
         let watchdog = (!is_local).then(|| driver::report_overruns(Arc::clone(watch.source_state())));
-        let joiners = group.start_one(&threads, driver, &event, watchdog)?;
         let on_stop = move || {
             push.stop();
             stop.cancel();
-            event.set();
         };
-        let handle = Handle::new(group, joiners, on_stop);
+        let handle = group.start_one(&threads, driver, event, watchdog, on_stop)?;
         Ok(Running::new(watch, handle, Duration::MAX))
     }
 }

@@ -13,7 +13,7 @@ use crate::sync::Mutex;
 use homeostat::base::{Running, StartError};
 use homeostat::controller::ControllerStatus;
 use homeostat::manager::{Manager, WeakManager};
-use homeostat::rt::{AutoResetEvent, Handle, Nanos, Next, Task, ThreadGroup, ThreadGroupKind};
+use homeostat::rt::{AutoResetEvent, Nanos, Next, Task, ThreadGroup, ThreadGroupKind};
 
 /// The interval of samples.
 const PERIOD: Duration = Duration::from_secs(5);
@@ -72,9 +72,8 @@ impl History {
             history: Arc::clone(&history),
             due: Nanos::ZERO,
         };
-        let joiners = group.start_one(manager.thread_options(), sampler, &event, None)?;
-        let handle = Handle::new(group, joiners, move || event.set()).that_may_end();
-        Ok((history, Running::new((), handle, Duration::MAX)))
+        let handle = group.start_one(manager.thread_options(), sampler, event, None, || ())?;
+        Ok((history, Running::new((), handle.that_may_end(), Duration::MAX)))
     }
 
     /// Returns the samples of a controller, oldest first.

@@ -133,7 +133,7 @@ fn the_pool_has_its_size_again_once_the_run_returns() {
     pool.shutdown(Duration::ZERO).unwrap();
     let mut started = started.lock();
     started.sort_unstable();
-    assert_eq!(*started, ["pool-0", "pool-1", "pool-control", "pool-watchdog"]);
+    assert_eq!(*started, ["pool-0", "pool-1", "pool-control", "pool-timer"]);
 }
 
 #[test]
@@ -222,7 +222,7 @@ static SHOWING: (Mutex<(bool, bool)>, Condvar) = (Mutex::new((false, false)), Co
 
 impl std::fmt::Debug for Shown {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        if std::thread::current().name() == Some("late-watchdog") {
+        if std::thread::current().name() == Some("late-timer") {
             let mut showing = SHOWING.0.lock();
             showing.0 = true;
             SHOWING.1.notify_all();
