@@ -134,8 +134,8 @@ impl StartError {
         matches!(self.0, StartErrorKind::Unavailable { .. })
     }
 
-    /// Returns whether a simulation (feature `testing`) cannot schedule the thread, because it waits for a channel or
-    /// runs user code.
+    /// Returns whether a simulation of the crate `homeostat-testing` cannot schedule the thread, because the thread
+    /// waits for a channel or runs user code.
     ///
     /// The message names the thread.
     #[must_use]
