@@ -11,8 +11,8 @@
 //!                                       done, requeue or retry
 //! ```
 //!
-//! The [`guide`] has short pages: choose a layer, write, test, operate, move from another framework. Its page
-//! `operator` builds an operator of Kubernetes from an empty directory.
+//! The [`guide`] has short pages: choose a layer, write, test, operate, move from another framework. One of them builds
+//! an [operator of Kubernetes][operator] from an empty directory.
 //!
 //! # Example
 //!
@@ -56,18 +56,14 @@
 //!
 //! | layer | module | purpose |
 //! |---|---|---|
+//! | [`Clock`], [`CancellationToken`], [`Running`] | [`base`] | time, which [`ManualClock`] holds still in tests; cancellation; handles of everything that runs |
 //! | [`WorkQueue`], [`Enqueue`] | [`queue`] | keeps each key at most once in line; delays, priorities, retries, shutdown |
 //! | [`Reconciler`], [`Workers`], [`WorkerPool`] | [`run`] | runs a reconciler for each key, with deadline, retry policy and cancellation |
 //! | [`Poller`], [`Watch`], [`Store`] | [`watch`] | finds changes, maps them to keys, keeps the last known state |
 //! | [`Controller`] | [`controller`] | puts sources, queue and reconciler together |
 //! | [`Manager`], [`Elector`] | [`manager`] | starts and stops all parts of a program; health and leader election |
+//! | [`MetricSink`](export::MetricSink) | [`export`] | passes the metrics of a manager to an exporter |
 //! | [`Task`](rt::Task), [`ThreadGroup`](rt::ThreadGroup) | [`rt`] | the kit for authors of engines and sources |
-//! | `Client`, `Object` | `objects` (feature) | objects with owners and finalizers, in memory or in a file |
-//! | `KubernetesClient` | `kubernetes` (feature) | objects on a Kubernetes API server |
-//! | `NatsClient` | `nats` (feature) | objects in a bucket of NATS |
-//! | `Server`, `ObjectApi`, `StatusPages` | `serve` (feature) | objects for `kubectl`, health, metrics and a status page |
-//! | `SubReconciler` | `sub` (feature `objects`) | reconcilers made of small steps |
-//! | [`ManualClock`], `Simulation` | `testing` (feature) | holds time still; runs whole controllers on one thread |
 //!
 //! # Features
 //!
@@ -75,15 +71,19 @@
 //! |---|---|
 //! | `signals` | `Manager::run_until_signal` and `Component::on_reload`, on Unix |
 //! | `metrics` | `MetricsExporter`: counters and histograms through the `metrics` facade |
-//! | `objects` | the modules `objects` and `sub` |
-//! | `file-client` | `objects::FileClient` |
-//! | `k8s-openapi` | the types of `k8s-openapi` as objects |
-//! | `nats` | the module `nats`: connections to NATS servers, key-value buckets, and a client of objects in them |
-//! | `kubernetes` | the module `kubernetes`: a client of Kubernetes API servers |
-//! | `schema` | `kubernetes::CustomResourceDefinition` |
-//! | `serve` | the module `serve`: an HTTP server for people and tools |
-//! | `serve-tls` | TLS for that server |
-//! | `testing` | the module `testing` |
+//!
+//! # The family
+//!
+//! This crate is the core. The crates on top of it have the same version:
+//!
+//! | crate | adds |
+//! |---|---|
+//! | [`homeostat-objects`](https://docs.rs/homeostat-objects) | objects with owners, finalizers and conflicts, in memory or in a file; leases; keys that several processes divide; reconcilers made of small steps |
+//! | [`homeostat-kubernetes`](https://docs.rs/homeostat-kubernetes) | objects on a Kubernetes API server, definitions of kinds, access rules |
+//! | [`homeostat-nats`](https://docs.rs/homeostat-nats) | connections to NATS, key-value buckets, and objects in them |
+//! | [`homeostat-serve`](https://docs.rs/homeostat-serve) | an HTTP server: objects for `kubectl`, health, metrics and a status page |
+//! | [`homeostat-testing`](https://docs.rs/homeostat-testing) | tables of test cases, simulations of whole programs, a conformance suite for clients |
+//! | [`homeostat-net`](https://docs.rs/homeostat-net) | network connections of the clients; programs rarely use it directly |
 //!
 //! # States of a key
 //!
@@ -134,9 +134,9 @@
 //!
 //! # Logs
 //!
-//! The crate logs through `log`: *error* for lost work and panics, *warn* for failed runs and overruns, *info* for
-//! start, stop, leadership and requeues by an error, *debug* for outcomes, *trace* for each key. The text of a line
-//! carries all its data. The same data are key-values, for loggers that keep them:
+//! All crates of the family log through `log`: *error* for lost work and panics, *warn* for failed runs and overruns,
+//! *info* for start, stop, leadership and requeues by an error, *debug* for outcomes, *trace* for each key. The text of
+//! a line carries all its data. The same data are key-values, for loggers that keep them:
 //!
 //! | fields | value |
 //! |---|---|
@@ -151,6 +151,8 @@
 //! | `after`, `backoff`, `grace`, `period`, `timeout` | a duration, rounded to three digits |
 //! | `thread`, `still_running` | the name of a thread, the names of the threads that have not ended |
 //! | `from`, `to` | an object as it was, and as it is to be; the text leaves these out |
+//!
+//! [operator]: https://docs.rs/homeostat-kubernetes/latest/homeostat_kubernetes/guide/operator/index.html
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

@@ -145,8 +145,8 @@ impl StartError {
         self.kind == StartErrorKind::Unavailable
     }
 
-    /// Returns whether a simulation (feature `testing`) cannot schedule the thread, because it waits for a channel or
-    /// runs user code.
+    /// Returns whether a simulation of the crate `homeostat-testing` cannot schedule the thread, because the thread
+    /// waits for a channel or runs user code.
     ///
     /// The message names the thread.
     #[must_use]

@@ -1,9 +1,9 @@
 //! The metrics of controllers, sources and leadership: one table, from which all exports are made.
 //!
-//! [`of_manager`] passes all metrics of a manager to a [`MetricSink`], which writes them in some format. Two are written
-//! so: the `metrics` facade, by [`MetricsExporter`](https://docs.rs/homeostat/latest/homeostat/struct.MetricsExporter.html), and the text
-//! of Prometheus, by the crate [`homeostat-serve`](https://docs.rs/homeostat-serve). Names and labels are those that dashboards
-//! of client-go and controller-runtime read; the [guide](crate::guide::observability) has a table of all.
+//! [`of_manager`] passes all metrics of a manager to a [`MetricSink`], which writes them in one format. The feature
+//! `metrics` has a sink for the `metrics` facade, `MetricsExporter`. The crate
+//! [`homeostat-serve`](https://docs.rs/homeostat-serve) has a sink for the text format of Prometheus. Dashboards of
+//! client-go and controller-runtime read the names and labels; the [guide](crate::guide::observability) lists them.
 //!
 //! # Examples
 //!

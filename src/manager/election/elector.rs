@@ -14,10 +14,10 @@ use crate::run::fence::Fence;
 
 /// Elects one leader among several processes.
 ///
-/// The crate has three electors: [`AlwaysLeader`] for a single process, [`FileElector`](crate::FileElector) for several
-/// processes on one machine, and `LeaseElector` (feature `objects`) for several machines. To write another one, for
-/// example on a row of a database, implement a [`Candidate`] that returns a [`Term`], and a [`Leadership`] that checks
-/// and renews it.
+/// The crate has two electors: [`AlwaysLeader`] for a single process, and [`FileElector`](crate::FileElector) for
+/// several processes on one machine. The crate `homeostat-objects` adds `LeaseElector` for several machines. To write
+/// another one, for example on a row of a database, implement a [`Candidate`] that returns a [`Term`], and a
+/// [`Leadership`] that checks and renews it.
 ///
 /// # Examples
 ///
