@@ -1,6 +1,6 @@
-//! The kits that the crates build on: `homeostat::rt` for authors of engines and sources, and `homeostat_objects::store`
-//! for authors of back ends. They re-export a few names, and define none. The compiler sees to it that a crate uses
-//! public items of others only.
+//! The kits that other crates build on: `homeostat::rt` for authors of engines and sources, `homeostat_objects::store`
+//! for authors of back ends. They re-export a few names, and define none. The compiler checks that a crate uses only
+//! public items of others.
 
 use super::tidy::{Source, read};
 

@@ -14,8 +14,8 @@ use serde_json::{Value, json};
 use crate::cluster;
 use crate::definitions::client;
 use crate::process::Program;
-use homeostat_test_support::example;
 use crate::until::within;
+use homeostat_test_support::example;
 
 const SITE: Kind = Kind::namespaced("example.com", "v1", "Site");
 const CONFIG_MAP: Kind = Kind::namespaced("", "v1", "ConfigMap");

@@ -7,9 +7,9 @@ use std::sync::OnceLock;
 use rustix::process::Signal;
 
 use crate::process::Program;
-use homeostat_test_support::example;
 use crate::support::server::TestServer;
 use crate::until::until;
+use homeostat_test_support::example;
 
 fn command(server: &TestServer, folder: &Path, arguments: &[&str]) -> Command {
     static PROGRAM: OnceLock<std::path::PathBuf> = OnceLock::new();
