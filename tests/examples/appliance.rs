@@ -11,8 +11,8 @@ use rustix::process::Signal;
 use tempfile::TempDir;
 
 use crate::process::Program;
-use homeostat_test_support::example;
 use crate::until::until;
+use homeostat_test_support::example;
 
 /// The root of the repository.
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");

@@ -6,8 +6,8 @@ use std::process::Command;
 use rustix::process::Signal;
 
 use crate::process::Program;
-use homeostat_test_support::example;
 use crate::until::until;
+use homeostat_test_support::example;
 
 #[test]
 fn the_readme_shows_the_code_of_the_example() {

@@ -12,8 +12,8 @@ use std::sync::OnceLock;
 use tempfile::TempDir;
 
 use crate::process::Program;
-use homeostat_test_support::example;
 use crate::until::until;
+use homeostat_test_support::example;
 
 const NOBODY: u32 = 65_534;
 

@@ -12,8 +12,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 use crate::process::{Line, Program};
-use homeostat_test_support::example;
 use crate::until::until;
+use homeostat_test_support::example;
 
 /// A service that runs until it is stopped.
 pub(crate) fn idler(name: &str) -> String {
