@@ -1,9 +1,9 @@
 //! Locks and atomics: the only file that names them.
 //!
-//! They are `parking_lot`'s locks and condition variable, and the standard library's atomics. Unit tests have types with
-//! the same interface, which check the order of the locks. In a build with `--cfg loom` they are those of the model
-//! checker, so that the models run the shipped code. No kind poisons: a panic under a lock releases it. Code under a
-//! lock therefore keeps its state consistent at every call that may panic.
+//! They are `parking_lot`'s locks and condition variable, and the standard library's atomics. Unit tests have types
+//! with the same interface, which check the order of the locks. In a build with `--cfg loom` they are those of the
+//! model checker, so that the models run the shipped code. No kind poisons: a panic under a lock releases it. Code
+//! under a lock therefore keeps its state consistent at every call that may panic.
 
 #[cfg(all(test, not(loom)))]
 mod tests;

@@ -77,8 +77,8 @@
 //!
 //! # A scheduler
 //!
-//! A simulation runs all tasks on one thread. `Simulation` of the crate `homeostat-testing` is such a scheduler. The one
-//! below is the smallest: it runs a task when the task is joined.
+//! A simulation runs all tasks on one thread. `Simulation` of the crate `homeostat-testing` is such a scheduler. The
+//! one below is the smallest: it runs a task when the task is joined.
 //!
 //! ```
 //! use homeostat::rt::{AutoResetEvent, JoinTask, Joiner, Nanos, Next, Scheduler, Task, TurnContext, spawn};
