@@ -1,4 +1,4 @@
-//! Kubernetes-style objects without a cluster: kinds, owners, finalizers, conflicts and watches. Feature `objects`.
+//! Kubernetes-style objects without a cluster: kinds, owners, finalizers, conflicts and watches.
 //!
 //! - [`Object`] is the trait of object types, and [`object!`](crate::object) implements it. A [`DynamicObject`] has any
 //!   kind.
@@ -8,6 +8,12 @@
 //! - A [`PrimaryController`] creates, updates and deletes the dependents of an object.
 //! - Reconcilers use helpers: [finalizers](with_finalizer), [conditions](ConditionSet), [events](EventRecorder),
 //!   [trackers](Tracker), [ownership](Ownership) across clients, [garbage collection](garbage_collect).
+//! - The module [`sub`] has reconcilers made of small steps.
+//! - A [`LeaseElector`] elects a leader among processes on several machines. [`Members`] divide keys among processes.
+//! - The modules [`store`] and [`json`] have the rules of an API server, for authors of further clients.
+//!
+//! The [guide] compares [three ways to write an operator](guide::operators), shows how to [divide
+//! keys](guide::sharding), and names the counterparts of the APIs of other frameworks.
 //!
 //! # Examples
 //!
@@ -62,12 +68,40 @@
 //! # Ok::<_, BoxError>(())
 //! ```
 //!
+//! # Add it to a program
+//!
+//! No version is on crates.io yet. These commands use a checkout of the repository, next to the program:
+//!
+//! ```console
+//! cargo add --path ../homeostat
+//! cargo add --path ../homeostat/crates/homeostat-objects
+//! cargo add serde --features derive
+//! ```
+//!
+//! # Features
+//!
+//! | feature | adds |
+//! |---|---|
+//! | `file-client` | `FileClient`: objects in a file that survives a crash |
+//! | `k8s-openapi` | the types of the crate `k8s-openapi`, and of `#[derive(CustomResource)]`, as objects |
+//! | `schema` | `JsonSchema` for [`ObjectMeta`] and [`Condition`], so that types that contain them can derive it |
+//! | `metrics` | `FileClient::export_metrics`, and the feature `metrics` of `homeostat` |
+//!
+//! # Other crates
+//!
+//! [`homeostat`] has the controllers. More clients: [`homeostat-kubernetes`](https://docs.rs/homeostat-kubernetes) for
+//! API servers, [`homeostat-nats`](https://docs.rs/homeostat-nats) for buckets of NATS.
+//! [`homeostat-serve`](https://docs.rs/homeostat-serve) serves objects to `kubectl`.
+//! [`homeostat-testing`](https://docs.rs/homeostat-testing) has tables of test cases for reconcilers, and a test suite
+//! for clients.
+//!
 //! # Differences from Kubernetes
 //!
 //! The embedded clients ([`MemoryClient`], `FileClient`) follow the rules of a Kubernetes API server. Both pass the
-//! conformance suite in [`testing`](https://docs.rs/homeostat-testing). They differ in three [capabilities](Client::capabilities):
-//! [`DeleteOptions::purge`], [field selectors](Capabilities::field_selectors) for any path, and
-//! [`local`](Capabilities::local), which means that lists are cheap and streams never stall. The other differences:
+//! conformance suite in [`homeostat-testing`](https://docs.rs/homeostat-testing). They differ in three
+//! [capabilities](Client::capabilities): [`DeleteOptions::purge`], [field selectors](Capabilities::field_selectors) for
+//! any path, and [`local`](Capabilities::local), which means that lists are cheap and streams never stall. The other
+//! differences:
 //!
 //! | topic | embedded clients | Kubernetes |
 //! |---|---|---|
@@ -200,3 +234,8 @@ pub(crate) use self::watch::{shared_watch, watch_name};
 #[cfg(feature = "file-client")]
 pub use self::memory::{CompactError, FileClient, OpenError};
 pub use self::memory::{EmbeddedBuilder, MemoryClient};
+
+/// The README's code is compiled and run as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,4 +1,4 @@
-//! An HTTP server for people and tools, on plain threads.
+//! An HTTP server for people and tools, on plain threads: objects for `kubectl`, health, metrics and a status page.
 //!
 //! - [`ObjectApi`] serves a client's objects to `kubectl`. Each kind is a [`ServedResource`].
 //! - [`StatusPages`] serves a manager's health, metrics and status page.
@@ -6,7 +6,61 @@
 //!   [`Component::running`](homeostat::Component::running).
 //! - [`AdmissionReviewer`] answers the admission requests of a Kubernetes API server.
 //!
-//! The example `appliance` uses all of these except the reviewer.
+//! The example `appliance` in the repository uses all of these except the reviewer. The [guide] lists the [clients of
+//! Kubernetes](guide::clients) that work with a served API.
+//!
+//! # Example
+//!
+//! Serves one kind, and the pages of its manager:
+//!
+//! ```
+//! use homeostat::{BoxError, Component, Manager};
+//! use homeostat_objects::{Kind, MemoryClient};
+//! use homeostat_serve::{ObjectApi, PrintColumn, ServedResource, Server, StatusPages};
+//! use std::net::Ipv4Addr;
+//! use std::sync::Arc;
+//!
+//! let sites = ServedResource::new(Kind::namespaced("example.com", "v1", "Site"))
+//!     .column(PrintColumn::new("Title", "string", ".spec.title"));
+//! let api = ObjectApi::builder(Arc::new(MemoryClient::new())).serve(sites).serve_events().build()?;
+//!
+//! let manager = Manager::builder().build()?;
+//! let server = Server::builder((Ipv4Addr::LOCALHOST, 0)) // any free port; in a program, such as 8080
+//!     .objects(&api)
+//!     .status_pages(StatusPages::new(&manager)?.objects(&api))
+//!     .build()?
+//!     .start()?;
+//! println!("open {0}, or run: kubectl --server {0} get sites", server.url());
+//! manager.add(Component::running("server", server))?;
+//! # let running = manager.start()?;
+//! # manager.stop();
+//! # running.join()?;
+//! // manager.run_until_signal()?; // feature `signals` of `homeostat`
+//! # Ok::<_, BoxError>(())
+//! ```
+//!
+//! # Add it to a program
+//!
+//! No version is on crates.io yet. These commands use a checkout of the repository, next to the program:
+//!
+//! ```console
+//! cargo add --path ../homeostat --features signals
+//! cargo add --path ../homeostat/crates/homeostat-objects
+//! cargo add --path ../homeostat/crates/homeostat-serve
+//! ```
+//!
+//! # Features
+//!
+//! | feature | adds |
+//! |---|---|
+//! | `tls` | TLS and client certificates: `ServerBuilder::tls` and `ServerBuilder::client_certificates` |
+//!
+//! # Other crates
+//!
+//! [`homeostat`] has the manager, and [`homeostat_objects`] the objects. The server works with any client: embedded, of
+//! [`homeostat-nats`](https://docs.rs/homeostat-nats) or of
+//! [`homeostat-kubernetes`](https://docs.rs/homeostat-kubernetes).
+//! [`homeostat-testing`](https://docs.rs/homeostat-testing) has tables of cases for admission hooks.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -34,3 +88,8 @@ pub use self::api::{ObjectApi, ObjectApiBuilder};
 pub use self::kinds::{PrintColumn, RegistryError, ServedResource};
 pub use self::page::StatusPages;
 pub use self::server::{Server, ServerBuilder, ServerControl, ServerCounts};
+
+/// The README's code is compiled and run as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -7,6 +7,8 @@
 //! - [`conformance`]: a test suite for clients.
 //! - [`ApiServer`]: an API server with scripted answers, in place of a cluster.
 //!
+//! The [guide] shows [four ways to test](guide::testing), from one call of a reconciler to a whole simulated program.
+//!
 //! # Tables
 //!
 //! A [`SubReconcilerTable`] runs one sub-reconciler in many cases, a [`ReconcilerTable`] a whole reconciler. Each case
@@ -103,6 +105,24 @@
 //!     "       }",
 //! ]);
 //! ```
+//!
+//! # Add it to the tests of a program
+//!
+//! No version is on crates.io yet. These commands use a checkout of the repository, next to the program:
+//!
+//! ```console
+//! cargo add --dev --path ../homeostat/crates/homeostat-testing
+//! cargo add --dev serde_json
+//! ```
+//!
+//! The crate has no features.
+//!
+//! # Other crates
+//!
+//! [`homeostat`] has the controllers and the held clock, [`ManualClock`](homeostat::ManualClock). [`homeostat_objects`]
+//! has the objects, clients and steps that the tables test, and [`homeostat_serve`] the admission hooks.
+//! [`homeostat-kubernetes`](https://docs.rs/homeostat-kubernetes) and
+//! [`homeostat-nats`](https://docs.rs/homeostat-nats) have clients that pass the suite.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -142,3 +162,8 @@ pub use self::subjects::{
     KeySubject, ReconcilerTable, ReconcilerTestCase, StepSubject, SubReconcilerTable, SubReconcilerTestCase,
 };
 pub use self::table::Table;
+
+/// The README's code is compiled and run as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
