@@ -40,7 +40,7 @@ use homeostat::base::CancellationToken;
 /// - A watch delivers each change once, in the order of the versions. If versions are decimal numbers, later changes of
 ///   a kind have greater ones.
 ///
-/// The conformance suite in [`testing`](https://docs.rs/homeostat-testing) checks these rules.
+/// The conformance suite in [`homeostat-testing`](https://docs.rs/homeostat-testing) checks these rules.
 pub trait Client: Send + Sync {
     /// Returns the object with this key.
     ///

@@ -40,8 +40,8 @@ pub trait ControllerExt<K: Key>: Sized {
     /// together. All processes must use the same hash. Keys of other processes leave the queue without a run. After a
     /// change of the members, the watches of the controller enqueue the moved keys, and its pollers poll.
     ///
-    /// A context has the [fence](homeostat::Context::fence) of this process, with the number of the assignment. Each later
-    /// owner of a key has a greater number.
+    /// A context has the [fence](homeostat::Context::fence) of this process, with the number of the assignment. Each
+    /// later owner of a key has a greater number.
     #[must_use]
     fn shards(self, shards: &Shards, hash: impl Fn(&K) -> ShardHash + Send + Sync + 'static) -> Self;
 }

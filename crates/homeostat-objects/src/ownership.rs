@@ -126,7 +126,8 @@ impl Ownership {
         Some(MarkedOwner { kind: mark(&self.kind)?.clone(), key: mark(&self.key)?.parse().ok()? })
     }
 
-    /// Returns the key of the owner, if it is of this kind. For [`Subscriber::to_owner`](homeostat::Subscriber::to_owner).
+    /// Returns the key of the owner, if it is of this kind. For
+    /// [`Subscriber::to_owner`](homeostat::Subscriber::to_owner).
     #[must_use]
     pub fn owner_key(&self, child: &ObjectMeta, kind: &Kind) -> Option<ObjectKey> {
         self.owner_of(child).filter(|owner| owner.is_of(kind)).map(|owner| owner.key)

@@ -14,7 +14,7 @@
 //! | objects from texts | [`ReadBuffers`], the module [`json`](super::json) |
 //! | a slow or failing server | [`report_repetition`], [`LONGEST_SILENCE`] |
 //!
-//! Prove a back end with the conformance suite of the module `testing`.
+//! Prove a back end with the conformance suite of [`homeostat-testing`](https://docs.rs/homeostat-testing).
 //!
 //! # A store of one object
 //!

@@ -68,7 +68,7 @@ impl ObjectStream {
         Self(StreamSource::Blocking(Box::new(events)))
     }
 
-    /// Returns a stream that can also be read without blocking. A simulation (feature `testing`) needs this.
+    /// Returns a stream that can also be read without blocking. Simulations need this.
     ///
     /// A client that wraps the streams of another client must keep this ability, as the example shows.
     ///

@@ -35,7 +35,7 @@ pub(super) mod sealed {
 }
 
 /// One case of a table: a [`SubReconcilerTestCase`](super::SubReconcilerTestCase), a
-/// [`ReconcilerTestCase`](super::ReconcilerTestCase) or, with feature `serve`, an `AdmissionTestCase`.
+/// [`ReconcilerTestCase`](super::ReconcilerTestCase) or an [`AdmissionTestCase`](super::AdmissionTestCase).
 ///
 /// Expectations are exact and in order. If a case expects nothing of some kind, nothing of that kind may happen. Calls
 /// that the closures make before the run do not count.

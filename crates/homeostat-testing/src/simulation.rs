@@ -31,9 +31,9 @@ const SEED: &str = "HOMEOSTAT_SEED";
 ///
 /// Runs are called on the test's thread, so breakpoints and panic messages work as usual. A wait by the clock lets
 /// other tasks take their turns: [`Context::sleep`](homeostat::Context::sleep),
-/// [`ControllerHandle::wait`](homeostat::ControllerHandle::wait), `shutdown`, and the test's own waits. Those turns run on
-/// top of the waiting one, which resumes after they return. Therefore a run that sleeps for one second takes a minute
-/// if a run on top of it sleeps for a minute.
+/// [`ControllerHandle::wait`](homeostat::ControllerHandle::wait), `shutdown`, and the test's own waits. Those turns run
+/// on top of the waiting one, which resumes after they return. Therefore a run that sleeps for one second takes a
+/// minute if a run on top of it sleeps for a minute.
 ///
 /// A wait that nothing can end panics, and a simulation that never becomes idle panics too. The messages name the tasks
 /// that were running.
@@ -42,8 +42,8 @@ const SEED: &str = "HOMEOSTAT_SEED";
 /// channels, locks. Components that wait like this on their own thread are refused when they start
 /// ([`StartError::is_not_simulated`](homeostat::StartError::is_not_simulated)): watches of a channel, functions of a
 /// manager, and an [`ObjectWatch`](homeostat_objects::ObjectWatch) of a client with
-/// [streams](homeostat_objects::ObjectStream::polled) that cannot be polled. A campaign of an elector is one turn, so it
-/// must return.
+/// [streams](homeostat_objects::ObjectStream::polled) that cannot be polled. A campaign of an elector is one turn, so
+/// it must return.
 ///
 /// # Limits of repeatability
 ///

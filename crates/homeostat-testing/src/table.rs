@@ -7,7 +7,7 @@ use super::case::{Subject, TestCase};
 use super::difference::Mismatch;
 
 /// A table of cases: a [`SubReconcilerTable`](super::SubReconcilerTable), a [`ReconcilerTable`](super::ReconcilerTable)
-/// or, with feature `serve`, an `AdmissionTable`.
+/// or an [`AdmissionTable`](super::AdmissionTable).
 ///
 /// All cases run, even after failures, and the report lists all mismatches. If cases are in [focus](TestCase::focus),
 /// only they run, and the table fails.

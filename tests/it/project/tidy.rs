@@ -649,7 +649,7 @@ fn no_comment_is_wider_than_120_columns() {
     let wide = format!("/// {}", "word ".repeat(24));
     assert_eq!(wide_comments(&format!("/// ```\n{wide}\n/// ```\n{wide}\n/// | {wide}\n{wide}")), [4, 6]);
     let mut found = Vec::new();
-    for folder in ["src", "tests", "examples", "benches"] {
+    for folder in ["src", "tests", "examples", "benches", "crates"] {
         for (path, text) in read(folder) {
             let lines = wide_comments(&text).into_iter();
             found.extend(lines.map(|line| format!("{folder}/{path}.rs:{line}: a comment is wider than 120 columns")));

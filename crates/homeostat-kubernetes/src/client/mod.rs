@@ -201,8 +201,8 @@ impl KubernetesClientBuilder {
         self
     }
 
-    /// Sets the field manager for writes other than [`apply`](homeostat_objects::Client::apply). Default: the part of the
-    /// user agent before the slash.
+    /// Sets the field manager for writes other than [`apply`](homeostat_objects::Client::apply). Default: the part of
+    /// the user agent before the slash.
     pub fn field_manager(mut self, name: impl Into<Arc<str>>) -> Self {
         self.field_manager = Some(name.into());
         self

@@ -140,8 +140,8 @@ impl KubernetesClient {
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`list`](homeostat_objects::Client::list). A field selector that the server does not support
-    /// is [invalid](ClientError::Invalid).
+    /// Returns the errors of [`list`](homeostat_objects::Client::list). A field selector that the server does not
+    /// support is [invalid](ClientError::Invalid).
     pub fn table(&self, kind: &Kind, query: &Query) -> Result<ObjectTable, ClientError> {
         let fields = query.fields.to_query(|_| true);
         let path = |plural: &str| selected(kind, plural, query, &fields);

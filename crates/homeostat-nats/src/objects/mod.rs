@@ -1,8 +1,8 @@
 //! A client that keeps objects in a bucket of `JetStream`.
 //!
 //! `key`, `version` and `entry` define how objects are stored. `store` reads entries. `transact` runs the transactions
-//! of `objects::rules` on a `view` of the bucket, and stores their changes. `cascade` does the work that a write
-//! causes. `list` and `watch` read many objects.
+//! of `homeostat_objects::store` on a `view` of the bucket, and stores their changes. `cascade` does the work that a
+//! write causes. `list` and `watch` read many objects.
 //!
 //! # Writes
 //!

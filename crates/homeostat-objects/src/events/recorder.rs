@@ -45,8 +45,8 @@ use homeostat::rt::{Monitor, OwnerProcess};
 /// Dropping the last handle tries to store the remaining events, as `flush` does, and ends the thread. The drop blocks
 /// as long as the client does. If events are lost, the log gives their number at *warn*.
 ///
-/// On a [`ManualClock`](homeostat::ManualClock) there is no thread, so that a test sees the same each time: `flush` and the
-/// drop of the last handle store the events. A simulation schedules the thread like any other.
+/// On a [`ManualClock`](homeostat::ManualClock) there is no thread, so that a test sees the same each time: `flush` and
+/// the drop of the last handle store the events. A simulation schedules the thread like any other.
 ///
 /// # Examples
 ///

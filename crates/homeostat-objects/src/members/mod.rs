@@ -38,9 +38,9 @@ use homeostat::rt::{AutoResetEvent, ThreadGroup, ThreadGroupKind};
 ///   has given its lease back, or was expelled because its lease ran out. A process that was paused for too long runs
 ///   no further key. The rules about clocks, calls that hang and runs that ignore their cancellation are those of
 ///   [`LeaseElector`](super::LeaseElector).
-/// - **Each later owner of a key has a greater number.** [`Context::fence`](homeostat::Context::fence) has the number of
-///   the assignment. [`ObjectMeta::mark_term`](crate::ObjectMeta::mark_term) writes it into objects, so that a
-///   write of an earlier owner is refused. Do not delete the leases by hand: the numbers would begin again.
+/// - **Each later owner of a key has a greater number.** [`Context::fence`](homeostat::Context::fence) has the number
+///   of the assignment. [`ObjectMeta::mark_term`](crate::ObjectMeta::mark_term) writes it into objects, so that a write
+///   of an earlier owner is refused. Do not delete the leases by hand: the numbers would begin again.
 /// - **Keys that a watch shows are not forgotten.** After each change of the members, the watches of the controllers
 ///   enqueue the moved keys once more (reason [`RESYNC`](homeostat::Reasons::RESYNC)), and the pollers poll. Events of
 ///   other processes' keys are remembered for three lease durations, 100,000 at most, and run here if the key moves

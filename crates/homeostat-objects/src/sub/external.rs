@@ -18,8 +18,8 @@ use crate::{EventType, External, Object, reasons};
 /// | is being deleted and does not have the finalizer | nothing |
 ///
 /// The key of the object identifies the resource. No watch reports changes of the resource: add a
-/// [resync](homeostat::controller::ControllerBuilder::resync) to the controller. Later steps can show the resource in the
-/// status. The event `Synced` records each change.
+/// [resync](homeostat::controller::ControllerBuilder::resync) to the controller. Later steps can show the resource in
+/// the status. The event `Synced` records each change.
 ///
 /// # Errors
 ///

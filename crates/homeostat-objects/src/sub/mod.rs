@@ -1,4 +1,4 @@
-//! Sub-reconcilers: business logic in small steps, each of which can be tested alone. Feature `objects`.
+//! Sub-reconcilers: business logic in small steps, each of which can be tested alone.
 //!
 //! A [`SubReconciler`] is one step of a run. It gets the object, changes its status or its children, and returns
 //! whether the next step runs. Steps nest. A [`ResourceReconciler`] runs the outermost step: it is a
@@ -40,7 +40,7 @@
 //! | `ObjectManager`, `UpdatingObjectManager` | [`ObjectManager`], [`UpdatingObjectManager`] |
 //! | `OnlyReconcileChildStatus` | [`DesiredChild::AsItIs`] |
 //!
-//! Tests of steps: [`SubReconcilerTestCase`](https://docs.rs/homeostat-testing), feature `testing`.
+//! Tests of steps are cases in a table of the crate [`homeostat-testing`](https://docs.rs/homeostat-testing).
 
 mod advice;
 mod aggregate;

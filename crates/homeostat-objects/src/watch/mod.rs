@@ -199,7 +199,8 @@ impl<T: Object> ObjectWatch<T> {
         Self { threads, ..self }
     }
 
-    /// Starts the watch. Returns at once; the store is [in sync](homeostat::Store::wait_synced) after the first listing.
+    /// Starts the watch. Returns at once; the store is [in sync](homeostat::Store::wait_synced) after the first
+    /// listing.
     ///
     /// # Errors
     ///

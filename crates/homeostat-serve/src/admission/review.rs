@@ -19,7 +19,8 @@ use crate::kinds::{KindRegistry, RegistryError, ServedResource};
 /// unknown kinds unchanged.
 ///
 /// [`ServerBuilder::admission_reviews`](crate::ServerBuilder::admission_reviews) answers reviews over HTTP, and
-/// its documentation shows a webhook configuration. `testing::AdmissionTable` tests the hooks.
+/// its documentation shows a webhook configuration. The crate
+/// [`homeostat-testing`](https://docs.rs/homeostat-testing) has tables of cases for the hooks.
 ///
 /// # Examples
 ///

@@ -18,9 +18,9 @@ impl ServerBuilder {
     /// The path, such as `/admission`, must not be below `/api`, `/apis`, `/openapi` or `/version`. Each reviewer
     /// needs its own path.
     ///
-    /// A Kubernetes API server calls webhooks only over HTTPS, so the server needs `tls` (feature `serve-tls`). If the
-    /// API server reaches this server through a service, add the service's name with [`allow_host`](Self::allow_host),
-    /// such as `webhooks.default.svc`.
+    /// A Kubernetes API server calls webhooks only over HTTPS, so the server needs `tls` (feature `tls`). If the API
+    /// server reaches this server through a service, add the service's name with [`allow_host`](Self::allow_host), such
+    /// as `webhooks.default.svc`.
     ///
     /// A review is answered with status 200 even if it refuses the object. The write log shows each review with the
     /// status of its decision, such as 403, and marks dry runs. A body with a type other than `application/json` gets
@@ -53,7 +53,7 @@ impl ServerBuilder {
     ///     _ => Err(Rejection::invalid("spec.cores", vm["spec"]["cores"].to_string(), "must be at least 1")),
     /// });
     /// let server = Server::builder((Ipv4Addr::LOCALHOST, 0))
-    ///     // With the feature `serve-tls`: `.tls("server.pem", "server.key").client_certificates("clients.pem")`
+    ///     // With the feature `tls`: `.tls("server.pem", "server.key").client_certificates("clients.pem")`
     ///     .token("a-long-secret", UserInfo::new("kube-apiserver"))
     ///     .admission_reviews("/admission", &AdmissionReviewer::new([vms])?)
     ///     .build()?

@@ -68,11 +68,11 @@ use homeostat_objects::{Client, Kind, ObjectList, Query, SharedObject};
 ///
 /// # Differences from Kubernetes
 ///
-/// - Objects follow the rules of the client, see [`objects`](homeostat_objects).
+/// - Objects follow the rules of the client, see [`homeostat_objects`].
 /// - Unless the kind `Namespace` is served, a namespace exists while it contains an object. Creating or applying a
 ///   namespace succeeds but stores nothing, so the namespace appears with its first object. It cannot be deleted. If
-///   the client is [local](homeostat_objects::Capabilities::local), a watch of namespaces checks for new ones every five
-///   seconds, otherwise only at its start.
+///   the client is [local](homeostat_objects::Capabilities::local), a watch of namespaces checks for new ones every
+///   five seconds, otherwise only at its start.
 /// - A strategic merge patch must not contain arrays or directives.
 /// - Bodies are JSON, not YAML. Protocol buffers are read and written for `Lease`, `ConfigMap`, `Secret`, `Namespace`
 ///   and both kinds of `Event`. For other kinds they are refused, as Kubernetes does for custom resources. See which

@@ -11,8 +11,8 @@ use homeostat_objects::{Kind, SharedObject, ValueRef};
 pub(crate) const NAMESPACE: Kind = Kind::cluster("", "v1", "Namespace");
 
 impl ServedResource {
-    /// Creates the kind of events that an [`EventRecorder`](homeostat_objects::EventRecorder) writes, with the columns of
-    /// `kubectl`: `Event` in the group `events.k8s.io`.
+    /// Creates the kind of events that an [`EventRecorder`](homeostat_objects::EventRecorder) writes, with the columns
+    /// of `kubectl`: `Event` in the group `events.k8s.io`.
     #[must_use]
     pub fn events() -> Self {
         event_columns(Self::new(STORED_EVENT), SELECTABLE)

@@ -43,7 +43,7 @@ const STATUS_PATH: &str = "/statusz";
 /// | `/livez`, `/healthz` | 200 if [`Manager::live`] and the added checks pass, otherwise 503 and all checks |
 /// | `/readyz` | the same for [`Manager::ready`], and for the store of the served [objects](ServerBuilder::objects) |
 /// | `/livez/<name>`, `/readyz/<name>` | one check: the manager, a component or an added check |
-/// | `/metrics` | metrics in the text format of Prometheus, with the names that feature `metrics` exports, and see below |
+/// | `/metrics` | metrics in the text format of Prometheus, with the names that [`homeostat::export`] lists, and see below |
 /// | `/statusz` | the status as JSON; `?limit=` sets how many keys and runs of each kind it contains (1000) |
 /// | `/statusz?format=text` | the status as a table |
 ///
@@ -56,8 +56,7 @@ const STATUS_PATH: &str = "/statusz";
 ///
 /// # Metrics of the server
 ///
-/// The server counts under the names of a Kubernetes API server, where these exist. The feature `metrics` does not
-/// export them.
+/// The server counts under the names of a Kubernetes API server, where these exist. Only this page shows them.
 ///
 /// | metric | labels | value |
 /// |---|---|---|
@@ -162,8 +161,8 @@ impl StatusPages {
 
     /// Shows these objects' kinds on the status page, with the number of objects and the command that lists them.
     ///
-    /// A user sees only kinds that they may `list`. If the client is [local](homeostat_objects::Capabilities::local), the
-    /// objects are counted each time the page is viewed. Otherwise the page shows no numbers.
+    /// A user sees only kinds that they may `list`. If the client is [local](homeostat_objects::Capabilities::local),
+    /// the objects are counted each time the page is viewed. Otherwise the page shows no numbers.
     pub fn objects(self, api: &ObjectApi) -> Self {
         Self { objects: Some(api.clone()), ..self }
     }
