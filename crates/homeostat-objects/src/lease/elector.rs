@@ -29,8 +29,8 @@ use homeostat::run::{BoxError, Context};
 ///   [margin](LeaseElectorBuilder::stop_margin) before the deadline, its work is cancelled. This also happens if a
 ///   renewal hangs.
 /// - **A process that was paused for too long does not run another key.** Only while the term lasts do runs of
-///   controllers begin, and [`Context::check`](homeostat::Context::check) and [`Context::fence`](homeostat::Context::fence)
-///   succeed.
+///   controllers begin, and [`Context::check`](homeostat::Context::check) and
+///   [`Context::fence`](homeostat::Context::fence) succeed.
 /// - **Each term has a greater [number](homeostat::run::Fence::number)** than all earlier ones: the field
 ///   `leaseTransitions`. If the server must refuse writes of a paused process, write the number with your objects
 ///   ([`ObjectMeta::mark_term`](crate::ObjectMeta::mark_term)). Do not delete the lease: a process that has
@@ -67,6 +67,33 @@ use homeostat::run::{BoxError, Context};
 /// assert_eq!(elector.campaign(&Context::detached())?.fence().number(), Some(1));
 /// # Ok::<_, homeostat::BoxError>(())
 /// ```
+///
+/// A manager that leads, and marks the objects that it writes with the number of its term:
+///
+/// ```
+/// use homeostat_objects::{LeaseElector, MemoryClient, ObjectMeta};
+/// use homeostat::{Action, BoxError, CancellationToken, Context, Controller, Manager};
+/// use std::sync::Arc;
+///
+/// let client = Arc::new(MemoryClient::new()); // a program with several processes uses a client of a server
+/// let elector = LeaseElector::builder(client, "default", "backup").identity("node-1").build()?;
+/// let manager = Manager::builder().elector(elector).build()?;
+///
+/// let stop = CancellationToken::new();
+/// let enough = stop.clone();
+/// let reconcile = move |cx: &Context, disk: &&str| -> Result<Action, BoxError> {
+///     let mut meta = ObjectMeta::new("default", *disk); // here the metadata of an object that was just read
+///     meta.mark_term(&cx.fence()?)?;
+///     assert_eq!(meta.annotations["homeostat.dev/fence"], "0");
+///     enough.cancel(); // here to end the example
+///     Ok(Action::await_change())
+/// };
+/// let disks = Controller::builder("disk", reconcile).build()?;
+/// disks.handle().enqueue("disk-1");
+/// manager.add(disks)?;
+/// manager.run(&stop)?;
+/// # Ok::<_, BoxError>(())
+/// ```
 #[derive(Clone)]
 #[doc(alias = "leader election")]
 pub struct LeaseElector {
@@ -80,7 +107,6 @@ pub struct LeaseElector {
 /// ```
 /// use homeostat_objects::{LeaseElector, MemoryClient};
 /// use std::sync::Arc;
-/// use std::time::Duration;
 ///
 /// let elector = LeaseElector::builder(Arc::new(MemoryClient::new()), "default", "backup");
 /// let error = elector.renew_deadline(Duration::from_secs(20)).build().unwrap_err();
