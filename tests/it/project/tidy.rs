@@ -182,13 +182,6 @@ impl Source {
         found
     }
 
-    /// Returns the paths of the public modules that the file declares.
-    pub(crate) fn public_modules(&self) -> Vec<String> {
-        let module = self.module().join("/");
-        let names = self.lines.iter().filter_map(|(_, line)| line.strip_prefix("pub mod ")?.strip_suffix(';'));
-        names.map(|name| format!("{module}/{name}")).collect()
-    }
-
     /// Returns the paths at the start of a text, from the root of the crate.
     fn resolve(&self, text: &str) -> Vec<String> {
         let (mut base, mut rest) = (self.module(), text);
