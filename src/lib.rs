@@ -65,7 +65,13 @@
 //! | [`MetricSink`](export::MetricSink) | [`export`] | passes the metrics of a manager to an exporter |
 //! | [`Task`](rt::Task), [`ThreadGroup`](rt::ThreadGroup) | [`rt`] | the kit for authors of engines and sources |
 //!
-//! # Features
+//! # Add it to a program
+//!
+//! No version is on crates.io yet. This command uses a checkout of the repository, next to the program:
+//!
+//! ```console
+//! cargo add --path ../homeostat --features signals
+//! ```
 //!
 //! | feature | adds |
 //! |---|---|
