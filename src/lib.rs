@@ -73,6 +73,8 @@
 //! cargo add --path ../homeostat --features signals
 //! ```
 //!
+//! # Features
+//!
 //! | feature | adds |
 //! |---|---|
 //! | `signals` | `Manager::run_until_signal` and `Component::on_reload`, on Unix |
