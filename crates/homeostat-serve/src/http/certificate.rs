@@ -1,15 +1,16 @@
 //! Reads the user from a client's certificate.
 //!
-//! A certificate is a DER value (X.690) that TLS has already verified. This file therefore reads only the path to its
-//! subject (RFC 5280, section 4.1): `SEQUENCE { SEQUENCE { [0] version, serial, algorithm, issuer, validity, subject,
-//! … }, … }`. The subject is a sequence of sets of `SEQUENCE { type, value }`.
+//! `webpki` finds the subject of a certificate, but does not read it. The subject is a DER value (X.690), a sequence of
+//! sets of `SEQUENCE { type, value }` (RFC 5280, section 4.1.2.4), that TLS has already verified.
+
+use rustls::pki_types::CertificateDer;
+use webpki::EndEntityCert;
 
 use crate::access::UserInfo;
 
 const SEQUENCE: u8 = 0x30;
 const SET: u8 = 0x31;
 const OBJECT_IDENTIFIER: u8 = 0x06;
-const VERSION: u8 = 0xa0;
 /// The tags of `UTF8String`, `PrintableString` and `IA5String`.
 const TEXTS: [u8; 3] = [0x0c, 0x13, 0x16];
 /// The object identifier of `commonName`, 2.5.4.3.
@@ -23,7 +24,7 @@ const ORGANIZATION: [u8; 3] = [0x55, 0x04, 0x0a];
 /// # Errors
 ///
 /// Returns a message for the client unless the subject has exactly one common name.
-pub(super) fn user_of(certificate: &[u8]) -> Result<UserInfo, &'static str> {
+pub(super) fn user_of(certificate: &CertificateDer<'_>) -> Result<UserInfo, &'static str> {
     let (mut names, groups) = names_of(certificate).ok_or("the subject of the client certificate cannot be read")?;
     match (names.pop(), names.pop()) {
         (Some(name), None) => Ok(UserInfo { name, groups }),
@@ -34,17 +35,9 @@ pub(super) fn user_of(certificate: &[u8]) -> Result<UserInfo, &'static str> {
 }
 
 /// Returns the common names and the organizations of a certificate's subject.
-fn names_of(certificate: &[u8]) -> Option<(Vec<String>, Vec<String>)> {
-    let (certificate, _) = value_of(SEQUENCE, certificate)?;
-    let (mut rest, _) = value_of(SEQUENCE, certificate)?;
-    if let Some((_, after)) = value_of(VERSION, rest) {
-        rest = after;
-    }
-    // Skip the serial number, the algorithm, the issuer and the validity.
-    for _ in 0..4 {
-        (_, _, rest) = element(rest)?;
-    }
-    let (mut subject, _) = value_of(SEQUENCE, rest)?;
+fn names_of(certificate: &CertificateDer<'_>) -> Option<(Vec<String>, Vec<String>)> {
+    let certificate = EndEntityCert::try_from(certificate).ok()?;
+    let mut subject = certificate.subject();
     let mut names = Vec::new();
     let mut groups = Vec::new();
     while !subject.is_empty() {
@@ -81,7 +74,7 @@ fn value_of(tag: u8, bytes: &[u8]) -> Option<(&[u8], &[u8])> {
 /// Returns the tag and the content of the first element, and the remaining bytes.
 fn element(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (&tag, rest) = bytes.split_first()?;
-    // All fields before the subject have tags of one byte.
+    // The attributes of a subject have tags of one byte.
     if tag & 0x1f == 0x1f {
         return None;
     }
@@ -110,6 +103,9 @@ mod tests {
 
     use super::*;
 
+    const VERSION: u8 = 0xa0;
+    const BIT_STRING: u8 = 0x03;
+
     fn der(tag: u8, content: &[u8]) -> Vec<u8> {
         let mut bytes = vec![tag];
         match u8::try_from(content.len()) {
@@ -128,7 +124,8 @@ mod tests {
         der(SET, &der(SEQUENCE, &content))
     }
 
-    fn certificate(version: bool, subject: &[Vec<u8>]) -> Vec<u8> {
+    /// Returns the third version of a certificate, if `version` is true, or the first one.
+    fn certificate(version: bool, subject: &[Vec<u8>]) -> CertificateDer<'static> {
         let mut fields = if version { der(VERSION, &der(2, &[2])) } else { Vec::new() };
         fields.extend(der(2, &[7]));
         let issuer = attribute(COMMON_NAME, 0x0c, b"the authority");
@@ -137,7 +134,7 @@ mod tests {
         }
         fields.extend(der(SEQUENCE, &subject.concat()));
         fields.extend(der(SEQUENCE, &[0; 300]));
-        der(SEQUENCE, &[der(SEQUENCE, &fields), der(SEQUENCE, &[])].concat())
+        der(SEQUENCE, &[der(SEQUENCE, &fields), der(SEQUENCE, &[]), der(BIT_STRING, &[0])].concat()).into()
     }
 
     #[test]
@@ -149,9 +146,9 @@ mod tests {
             attribute(ORGANIZATION, 0x0c, b"night shift"),
         ];
         let expected = UserInfo::new("größe").group("admins").group("night shift");
-        for version in [true, false] {
-            assert_eq!(user_of(&certificate(version, &subject)), Ok(expected.clone()));
-        }
+        assert_eq!(user_of(&certificate(true, &subject)), Ok(expected));
+        // TLS refuses it too.
+        assert_eq!(user_of(&certificate(false, &subject)), Err("the subject of the client certificate cannot be read"));
     }
 
     #[test]
@@ -179,7 +176,7 @@ mod tests {
         let whole = certificate(true, &[attribute(COMMON_NAME, 0x0c, b"ada")]);
         assert!(user_of(&whole).is_ok());
         for length in 0..whole.len() {
-            assert!(user_of(&whole[..length]).is_err());
+            assert!(user_of(&whole[..length].into()).is_err());
         }
     }
 
@@ -188,11 +185,11 @@ mod tests {
         fn any_bytes_are_read_without_a_panic(
             at in 0_usize..400, byte: u8, bytes in proptest::collection::vec(any::<u8>(), 0..200),
         ) {
-            let _ = user_of(&bytes);
-            let mut whole = certificate(true, &[attribute(COMMON_NAME, 0x0c, b"ada")]);
+            let _ = user_of(&bytes.into());
+            let mut whole = certificate(true, &[attribute(COMMON_NAME, 0x0c, b"ada")]).to_vec();
             let at = at % whole.len();
             whole[at] = byte;
-            let _ = user_of(&whole);
+            let _ = user_of(&whole.into());
         }
     }
 }

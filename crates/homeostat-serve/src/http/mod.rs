@@ -1,4 +1,7 @@
 //! HTTP/1.1 on plain threads.
+//!
+//! No HTTP library for blocking sockets has deadlines, limits per client and streams that a stop can end, so this is a
+//! server of our own over `httparse`.
 
 mod accept;
 #[cfg(feature = "tls")]

@@ -71,7 +71,7 @@ impl ServerTransport {
     }
 
     #[cfg(feature = "tls")]
-    /// Starts TLS. Returns the client's certificates.
+    /// Starts TLS. Returns the client's certificate.
     ///
     /// # Errors
     ///
@@ -80,7 +80,7 @@ impl ServerTransport {
         &mut self,
         config: Arc<rustls::ServerConfig>,
         deadline: Nanos,
-    ) -> io::Result<Option<Vec<u8>>> {
+    ) -> io::Result<Option<rustls::pki_types::CertificateDer<'static>>> {
         let tls = rustls::ServerConnection::new(config).map_err(invalid)?;
         let tls = self.tls.insert(Box::new(tls));
         let mut socket = DeadlineSocket { socket: &self.socket, clock: &self.clock, deadline };
@@ -88,7 +88,7 @@ impl ServerTransport {
             receive_tls(tls, &mut socket)?;
         }
         flush_tls(tls, &mut socket)?;
-        Ok(tls.peer_certificates().and_then(|chain| chain.first()).map(|leaf| leaf.as_ref().to_vec()))
+        Ok(tls.peer_certificates().and_then(|chain| chain.first()).cloned())
     }
 
     #[cfg(feature = "tls")]

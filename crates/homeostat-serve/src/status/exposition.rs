@@ -1,4 +1,7 @@
 //! Writes metrics in the text format of Prometheus, version 0.0.4.
+//!
+//! Libraries for this format count in registries of their own, so this is a writer of our own: it writes the live
+//! counts of controllers.
 
 use std::fmt::{self, Write};
 use std::time::Duration;
@@ -128,12 +131,13 @@ mod tests {
     #[test]
     fn buckets_are_cumulative_and_end_with_infinity() {
         let held = ManualClock::new();
-        let pool = WorkerPool::builder().clock(held.clock()).start().unwrap();
+        let clock = held.clock();
+        let pool = WorkerPool::builder().clock(clock.clone()).start().unwrap();
         let reconcile = move |_cx: &Context, takes: &Duration| -> Result<Action, BoxError> {
             held.advance(*takes);
             Ok(Action::await_change())
         };
-        let runs = Controller::builder("runs", reconcile).build().unwrap().start(&pool).unwrap();
+        let runs = Controller::builder("runs", reconcile).clock(clock).build().unwrap().start(&pool).unwrap();
         for duration in [Duration::from_micros(1), Duration::from_millis(50), Duration::from_secs(2000)] {
             runs.enqueue(duration);
             runs.wait(&duration, Duration::MAX).unwrap();

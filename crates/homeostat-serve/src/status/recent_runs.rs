@@ -141,7 +141,8 @@ mod tests {
     #[test]
     fn the_last_runs_are_kept_and_the_last_failures_apart() {
         let (held, log) = (ManualClock::new(), Arc::<RunLog>::default());
-        let pool = WorkerPool::builder().threads(2).clock(held.clock()).start().unwrap();
+        let clock = held.clock();
+        let pool = WorkerPool::builder().threads(2).clock(clock.clone()).start().unwrap();
         let (begin, began) = channel();
         let (end, ended) = channel::<()>();
         let ended = Mutex::new(ended);
@@ -157,7 +158,7 @@ mod tests {
             if *key == BAD { Err(terminal("no answer").into()) } else { Ok(Action::await_change()) }
         };
         let observed = Arc::clone(&log);
-        let builder = Controller::builder("vm", reconcile).max_concurrent_reconciles(2);
+        let builder = Controller::builder("vm", reconcile).clock(clock).max_concurrent_reconciles(2);
         let vms = builder.observe_runs(move |run| observed.add(run)).build().unwrap().start(&pool).unwrap();
         let run = |key: usize| {
             vms.enqueue(key);

@@ -3,7 +3,6 @@
 
 #[cfg(target_os = "linux")]
 use homeostat_objects_test_support::fleet;
-#[cfg(target_os = "linux")]
 use homeostat_test_support::{logs, until};
 
 mod api;

@@ -2,6 +2,7 @@
 
 use std::io::{self, Read};
 
+use percent_encoding::percent_decode_str;
 use serde_json::Value;
 
 /// The size limit for the head of a request, in bytes.
@@ -146,19 +147,7 @@ fn decode_pair(pair: &str) -> (String, String) {
 
 /// Decodes percent-encoded bytes. Leaves invalid sequences as they are.
 pub(super) fn decode(text: &str) -> String {
-    let mut decoded = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((&byte, after)) = rest.split_first() {
-        let hex = after.get(..2).and_then(|hex| std::str::from_utf8(hex).ok());
-        if let Some(code) = hex.filter(|_| byte == b'%').and_then(|hex| u8::from_str_radix(hex, 16).ok()) {
-            decoded.push(code);
-            rest = &after[2..];
-        } else {
-            decoded.push(byte);
-            rest = after;
-        }
-    }
-    String::from_utf8_lossy(&decoded).into_owned()
+    percent_decode_str(text).decode_utf8_lossy().into_owned()
 }
 
 #[cfg(test)]

@@ -2,7 +2,6 @@
 #![allow(clippy::unwrap_used, reason = "a test, or its helper, that cannot continue has failed")]
 
 mod handling;
-pub(in crate::page) mod sha256;
 
 use std::net::{Ipv4Addr, SocketAddr};
 

@@ -1,6 +1,5 @@
 //! The pages, as a client gets them from a server.
 
-use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,7 +8,7 @@ use homeostat_objects::{Client, Kind, MemoryClient};
 use homeostat_serve::{
     Access, AccessTarget, ObjectApi, ObjectApiBuilder, ServedResource, Server, StatusPages, UserInfo,
 };
-
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::json;
 
 use super::Site;
@@ -51,10 +50,7 @@ fn the_page_of_a_key_is_found_by_any_text() {
         handle.enqueue(key.to_owned());
         handle.wait(&key.to_owned(), Duration::MAX).unwrap();
         let shown = format!("{key:?}");
-        let encoded = shown.bytes().fold(String::new(), |mut text, byte| {
-            write!(text, "%{byte:02X}").unwrap();
-            text
-        });
+        let encoded = utf8_percent_encode(&shown, NON_ALPHANUMERIC);
         let answer = site.get(&format!("/keys/v%20m%2F%3Cx%3E/{encoded}"));
         assert_eq!(answer.status, 200, "{key:?}: {}", answer.body);
         assert!(answer.body.contains("<dt>Why it ran</dt><dd>manual"));
