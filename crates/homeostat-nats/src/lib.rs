@@ -1,8 +1,52 @@
-//! NATS on blocking sockets: protocol, connection, key-value buckets of `JetStream`, and a client that keeps objects
-//! in a bucket. Feature `nats`.
+//! A client of NATS on blocking sockets, without an async runtime: key-value buckets of `JetStream`, and objects in
+//! them.
 //!
-//! Start with [`NatsOptions`], which opens a connection. [`NatsClient`] keeps objects in a bucket. [`KvBucket`] keeps
-//! plain values.
+//! - [`NatsOptions`] opens a [`NatsConnection`], which publishes, subscribes and sends requests.
+//! - [`KvBucket`] keeps plain values, and watches them.
+//! - [`NatsClient`] is a [`Client`](homeostat_objects::Client) that keeps objects in a bucket. Watches, controllers,
+//!   finalizers and owners work with it as with the other clients.
+//!
+//! The [guide] has a page about [objects in NATS](guide::nats): settings, permissions, full buckets and failures.
+//!
+//! # Example
+//!
+//! Creates an object in a bucket, and reads its cores:
+//!
+//! ```no_run
+//! use homeostat_nats::{NatsClient, NatsOptions};
+//! use homeostat_objects::{Api, DynamicObject, Kind, Object};
+//! use serde_json::json;
+//! use std::sync::Arc;
+//!
+//! const VM: Kind = Kind::namespaced("example.com", "v1", "Vm");
+//!
+//! let connection = NatsOptions::new("nats://localhost").connect()?;
+//! let client = NatsClient::create(&connection, &NatsClient::bucket("machines"))?;
+//! let vms = Api::<DynamicObject>::of_kind(Arc::new(client), VM);
+//!
+//! let vm = vms.create(&DynamicObject::new(&VM, "default", "vm-1").with("cores", json!(4)))?;
+//! assert_eq!(vms.get(&vm.key())?.get("cores").unwrap(), 4);
+//! # Ok::<_, homeostat::BoxError>(())
+//! ```
+//!
+//! # Add it to a program
+//!
+//! No version is on crates.io yet. These commands use a checkout of the repository, next to the program:
+//!
+//! ```console
+//! cargo add --path ../homeostat
+//! cargo add --path ../homeostat/crates/homeostat-objects
+//! cargo add --path ../homeostat/crates/homeostat-nats
+//! ```
+//!
+//! The crate has no features.
+//!
+//! # Other crates
+//!
+//! [`homeostat`] has the controllers, and [`homeostat_objects`] the objects and two embedded clients.
+//! [`homeostat-kubernetes`](https://docs.rs/homeostat-kubernetes) is the same kind of client for Kubernetes.
+//! [`homeostat-serve`](https://docs.rs/homeostat-serve) lets `kubectl` work with the objects of a bucket.
+//! [`homeostat-testing`](https://docs.rs/homeostat-testing) has a test suite for clients, which this client passes.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -18,9 +62,6 @@ mod objects;
 mod options;
 pub mod protocol;
 
-#[cfg(all(test, not(loom)))]
-use homeostat_test_support::until;
-
 pub use self::connection::{NatsConnection, NatsStatus, NatsSubscription};
 pub use self::error::NatsError;
 pub use self::kv::{
@@ -30,3 +71,8 @@ pub use self::kv::{
 pub use self::objects::NatsClient;
 pub use self::options::NatsOptions;
 pub use self::protocol::{NatsHeaders, NatsMessage};
+
+/// The README's code is compiled and run as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

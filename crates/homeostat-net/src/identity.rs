@@ -5,32 +5,60 @@ use std::sync::Arc;
 
 use rustls::client::ResolvesClientCert;
 use rustls::crypto::ring::sign::{RsaSigningKey, any_supported_type};
+use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
+
+use crate::pem::{PemFault, certificates};
 
 /// A client's certificate with its signing certificates, and its private key.
 #[derive(Debug)]
 pub struct Identity(CertifiedKey);
 
 /// The problem with a client's certificate or key. It never shows a part of the key.
+///
+/// The text of this error continues a sentence that begins with the name of the certificate or of the key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum IdentityFault {
-    /// The library cannot sign with a key of this kind.
+    /// The certificate cannot be used.
+    Certificate(PemFault),
+    /// The key is not an unencrypted private key in PEM.
+    NoKey,
+    /// The TLS library cannot sign with a key of this kind.
     Key(&'static str),
     /// The certificate belongs to another key.
     OtherKey,
 }
 
 impl Identity {
-    /// Joins a certificate and its key.
+    /// Joins a certificate and its key, both in PEM. Signing certificates may follow the certificate.
     ///
     /// The certificate is not parsed, unlike in the library's own function: only the server must be able to read it. It
     /// may be of X.509 version 1: `openssl x509 -req` makes such a certificate without extensions.
     ///
     /// # Errors
     ///
-    /// If the key cannot be used, or is not the key of the first certificate.
-    pub fn new(chain: Vec<CertificateDer<'static>>, key: &PrivateKeyDer<'static>) -> Result<Self, IdentityFault> {
+    /// If one of them is not PEM, if the key cannot be used, or is not the key of the first certificate.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use homeostat_net::Identity;
+    ///
+    /// let fault = Identity::from_pem(b"no certificate", b"").unwrap_err();
+    /// assert_eq!(format!("the client certificate {fault}"), "the client certificate has no section BEGIN CERTIFICATE");
+    /// ```
+    pub fn from_pem(certificate: &[u8], key: &[u8]) -> Result<Self, IdentityFault> {
+        let chain = certificates(certificate).map_err(IdentityFault::Certificate)?;
+        // The causes could show parts of the key.
+        let key = PrivateKeyDer::from_pem_slice(key).map_err(|_| IdentityFault::NoKey)?;
+        Self::new(chain, &key)
+    }
+
+    pub(crate) fn new(
+        chain: Vec<CertificateDer<'static>>,
+        key: &PrivateKeyDer<'static>,
+    ) -> Result<Self, IdentityFault> {
         let signing = any_supported_type(key).map_err(|_| IdentityFault::Key(describe(key)))?;
         // A certificate contains the public key in exactly this form.
         let is_for_key = signing.public_key().is_none_or(|public| {
@@ -68,10 +96,11 @@ fn describe(key: &PrivateKeyDer<'_>) -> &'static str {
     }
 }
 
-/// The text continues a sentence that begins with the name of the key.
 impl fmt::Display for IdentityFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Certificate(fault) => fault.fmt(f),
+            Self::NoKey => f.write_str("is not an unencrypted private key in PEM"),
             Self::Key(kind) => {
                 write!(
                     f,
@@ -83,3 +112,5 @@ impl fmt::Display for IdentityFault {
         }
     }
 }
+
+impl std::error::Error for IdentityFault {}

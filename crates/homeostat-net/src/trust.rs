@@ -1,5 +1,6 @@
 //! Checks the certificates of servers.
 
+use std::io::{self, ErrorKind};
 use std::sync::Arc;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -10,6 +11,8 @@ use rustls::{
     CertificateError, ClientConfig, ConfigBuilder, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
     WantsVerifier,
 };
+
+use crate::pem::{PemFault, certificates};
 
 /// The servers that a client trusts.
 #[derive(Debug)]
@@ -32,20 +35,48 @@ impl Trust {
         Self(Trusted::Any)
     }
 
-    /// Trusts the certificate authorities of the system. Skips unusable ones.
-    pub fn system(authorities: impl IntoIterator<Item = CertificateDer<'static>>) -> Self {
-        let mut store = RootCertStore::empty();
-        store.add_parsable_certificates(authorities);
-        Self(Trusted::Certificates { authorities: store, known: Vec::new() })
+    /// Trusts no server.
+    #[must_use]
+    pub fn none() -> Self {
+        Self(Trusted::Certificates { authorities: RootCertStore::empty(), known: Vec::new() })
     }
 
-    /// Trusts servers that present one of these certificates, or a certificate that one of these has signed. Skips
-    /// certificates that cannot be read, as Go does.
+    /// Trusts the certificate authorities of the system. Skips unusable ones.
     ///
     /// # Errors
     ///
-    /// If none of them can be read.
-    pub fn certificates(known: Vec<CertificateDer<'static>>) -> Result<Self, Error> {
+    /// If the system has none. The error lists the reasons.
+    pub fn system() -> io::Result<Self> {
+        let found = rustls_native_certs::load_native_certs();
+        let mut authorities = RootCertStore::empty();
+        authorities.add_parsable_certificates(found.certs);
+        if authorities.is_empty() {
+            let reasons: Vec<_> = found.errors.iter().map(ToString::to_string).collect();
+            let text = format!("the system has no certificate authorities ({})", reasons.join("; "));
+            return Err(io::Error::new(ErrorKind::NotFound, text));
+        }
+        Ok(Self(Trusted::Certificates { authorities, known: Vec::new() }))
+    }
+
+    /// Trusts servers that present one of these certificates in PEM, or a certificate that one of these has signed.
+    /// Skips certificates that cannot be read, as Go does.
+    ///
+    /// # Errors
+    ///
+    /// If the text is not PEM, or if none of its certificates can be read.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use homeostat_net::{PemFault, Trust};
+    ///
+    /// assert_eq!(Trust::from_pem(b"").unwrap_err(), PemFault::Empty);
+    /// ```
+    pub fn from_pem(pem: &[u8]) -> Result<Self, PemFault> {
+        Self::certificates(certificates(pem)?).map_err(|error| PemFault::NotCertificates(error.to_string()))
+    }
+
+    pub(crate) fn certificates(known: Vec<CertificateDer<'static>>) -> Result<Self, Error> {
         let mut authorities = RootCertStore::empty();
         let faults: Vec<_> = known.iter().filter_map(|own| authorities.add(own.clone()).err()).collect();
         match faults.into_iter().next() {
@@ -58,13 +89,7 @@ impl Trust {
         Ok(Self(Trusted::Certificates { authorities, known }))
     }
 
-    /// Returns whether this trusts no server.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        matches!(&self.0, Trusted::Certificates { authorities, .. } if authorities.is_empty())
-    }
-
-    pub(super) fn add_to(
+    pub(crate) fn add_to(
         self,
         builder: ConfigBuilder<ClientConfig, WantsVerifier>,
     ) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, Error> {

@@ -11,7 +11,7 @@ use ureq::{Agent, AsSendBody, Body, Proxy, Timeout};
 use super::answer::{ResponseHead, warnings};
 use super::connector::{SilenceLimit, TcpConnector, TlsConnector};
 use super::request_error::{RequestFault, cause_of};
-use super::resolver::{AddressResolver, LookUps};
+use super::resolver::AddressResolver;
 use super::tls::Tls;
 use super::tunnel::TunnelConnector;
 use crate::config::cluster::port_of;
@@ -20,6 +20,7 @@ use crate::config::proxy::ProxyUrl;
 use crate::sync::Mutex;
 use homeostat::base::{CancellationToken, Clock, OnCancel};
 use homeostat::rt::Nanos;
+use homeostat_net::NameLookUps;
 
 /// Creates the agents of a client.
 #[derive(Clone)]
@@ -31,7 +32,7 @@ pub(super) struct AgentFactory {
     pub(super) connect: Duration,
     /// How long the server may be silent.
     pub(super) read: Duration,
-    pub(super) look_ups: LookUps,
+    pub(super) look_ups: NameLookUps,
 }
 
 /// An agent for one request. A cancellation closes its connection and fails its calls.

@@ -1,4 +1,4 @@
-//! Connections for `ureq`: TCP with keepalive, and TLS with the settings of the client.
+//! Connections for `ureq`: TCP, and TLS with the settings of the client.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
@@ -9,8 +9,6 @@ use std::time::Duration;
 use http::Uri;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, StreamOwned};
-use socket2::{Domain, SockRef, Socket, TcpKeepalive, Type};
-use ureq::unversioned::transport::time::Instant;
 use ureq::unversioned::transport::{
     Buffers, ConnectionDetails, Connector, Either, LazyBuffers, NextTimeout, ShutdownHandle, Transport,
     TransportAdapter,
@@ -18,14 +16,11 @@ use ureq::unversioned::transport::{
 use ureq::{Error, Timeout};
 
 use super::request_error::ConnectError;
+use super::time_left::{check_time_left, deadline, time_left};
 use super::tls::Tls;
 use crate::sync::Mutex;
-use homeostat_net::advice;
-
-/// How long a connection is silent before the system probes the other end, and the interval of probes.
-const KEEPALIVE: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(10));
-/// How long sent bytes may be unacknowledged before the connection ends.
-const USER_TIMEOUT: Duration = Duration::from_secs(30);
+use homeostat::base::Clock;
+use homeostat_net::{DialError, TimedStream, advice, dial};
 
 /// How long a server may be silent. The limit may change while the connection is used.
 #[derive(Clone, Debug)]
@@ -53,105 +48,26 @@ impl<In: Transport> Connector<In> for TcpConnector {
         if let Some(tunnel) = tunnel {
             return Ok(Some(Either::A(tunnel)));
         }
-        let mut failure = ConnectError::new(format!("{} has no address", authority(details.uri)), None);
-        // If a name has several addresses, each attempt gets an equal share of the remaining time.
-        let addresses = details.addrs.iter().copied().collect::<Vec<_>>();
-        for (at, address) in addresses.iter().enumerate() {
-            let left = match time_left(details) {
-                Ok(left) => left,
-                Err(timeout) if at == 0 => return Err(timeout),
-                // The last address's failure says more than a timeout.
-                Err(_) => break,
-            };
-            let part = left.not_zero().map(|left| *left / u32::try_from(addresses.len() - at).unwrap_or(1));
-            match open(*address, part.map(|part| part.max(Duration::from_millis(10))), details) {
-                Ok(stream) => {
-                    let (input, output) = (details.config.input_buffer_size(), details.config.output_buffer_size());
-                    return Ok(Some(Either::B(TcpTransport {
-                        stream,
-                        buffers: LazyBuffers::new(input, output),
-                        silence: self.0.clone(),
-                        read_timeout: None,
-                    })));
-                }
-                Err(ConnectFailure::Ended(error)) => return Err(error),
-                Err(ConnectFailure::Address(error)) => {
-                    failure =
-                        ConnectError::new(format!("cannot connect to {}", shown(details.uri, *address)), Some(error));
-                }
+        let clock = Clock::system();
+        let deadline = deadline(&clock, time_left(details)?);
+        let addresses: Vec<_> = details.addrs.iter().copied().collect();
+        // A shutdown of the agent also ends the attempt.
+        let register = |stream: &Arc<TcpStream>| {
+            let handle: Weak<TcpStream> = Arc::downgrade(stream);
+            (details.register_shutdown)(handle as Weak<dyn ShutdownHandle>)
+        };
+        let failed = |fault: String, cause| Error::Other(Box::new(ConnectError::new(fault, cause)));
+        let stream = dial(&addresses, &clock, deadline, register).map_err(|error| match error {
+            DialError::NoAddress => failed(format!("{} has no address", authority(details.uri)), None),
+            DialError::Failed(address, error) => {
+                failed(format!("cannot connect to {}", shown(details.uri, address)), Some(error))
             }
-        }
-        Err(Error::Other(Box::new(failure)))
+            DialError::Refused(error) => error,
+        })?;
+        let (input, output) = (details.config.input_buffer_size(), details.config.output_buffer_size());
+        let (stream, buffers) = (TimedStream::new(stream), LazyBuffers::new(input, output));
+        Ok(Some(Either::B(TcpTransport { stream, buffers, silence: self.0.clone() })))
     }
-}
-
-enum ConnectFailure {
-    /// Another address may work.
-    Address(io::Error),
-    /// The agent was shut down.
-    Ended(Error),
-}
-
-/// Returns the remaining time of a connection attempt. Proxy, TCP and TLS share this time.
-///
-/// # Errors
-///
-/// Returns [`Error::Timeout`] if no time remains.
-fn time_left(details: &ConnectionDetails<'_>) -> Result<NextTimeout, Error> {
-    check_time_left(remaining_at((details.current_time)(), details.now, details.timeout))
-}
-
-/// Returns how much of a timeout that began at `began` is left at `now`.
-pub(super) fn remaining_at(now: Instant, began: Instant, mut timeout: NextTimeout) -> NextTimeout {
-    use ureq::unversioned::transport::time::{Duration as Limit, Instant::Exact};
-
-    if let (Limit::Exact(limit), Exact(began), Exact(now)) = (timeout.after, began, now) {
-        timeout.after = limit.saturating_sub(now.saturating_duration_since(began)).into();
-    }
-    timeout
-}
-
-/// Returns the timeout if it has not passed. A socket would treat a timeout of zero as no timeout.
-///
-/// # Errors
-///
-/// Returns [`Error::Timeout`] if no time remains.
-pub(super) fn check_time_left(timeout: NextTimeout) -> Result<NextTimeout, Error> {
-    if timeout.after.is_zero() { Err(Error::Timeout(timeout.reason)) } else { Ok(timeout) }
-}
-
-fn open(
-    address: SocketAddr,
-    limit: Option<Duration>,
-    details: &ConnectionDetails<'_>,
-) -> Result<Arc<TcpStream>, ConnectFailure> {
-    let stream = socket(address).map_err(ConnectFailure::Address)?;
-    let stream = Arc::new(stream);
-    // Register the stream before it connects, so that a shutdown also ends the attempt.
-    let handle: Weak<TcpStream> = Arc::downgrade(&stream);
-    (details.register_shutdown)(handle as Weak<dyn ShutdownHandle>).map_err(ConnectFailure::Ended)?;
-    let socket = SockRef::from(&*stream);
-    let connected = match limit {
-        Some(limit) => socket.connect_timeout(&address.into(), limit),
-        None => socket.connect(&address.into()),
-    };
-    connected.map_err(ConnectFailure::Address)?;
-    Ok(stream)
-}
-
-fn socket(address: SocketAddr) -> io::Result<TcpStream> {
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
-    socket.set_tcp_nodelay(true)?;
-    let (time, interval) = KEEPALIVE;
-    let keepalive = TcpKeepalive::new().with_time(time);
-    #[cfg(any(target_os = "linux", target_os = "macos", target_os = "windows"))]
-    let keepalive = keepalive.with_interval(interval);
-    #[cfg(any(target_os = "linux", target_os = "macos"))]
-    let keepalive = keepalive.with_retries(3);
-    socket.set_tcp_keepalive(&keepalive)?;
-    #[cfg(target_os = "linux")]
-    socket.set_tcp_user_timeout(Some(USER_TIMEOUT))?;
-    Ok(socket.into())
 }
 
 /// Returns the host and port of an address.
@@ -169,11 +85,9 @@ fn shown(uri: &Uri, address: SocketAddr) -> String {
 #[derive(Debug)]
 pub(crate) struct TcpTransport {
     /// The agent has a weak reference to it, and can shut it down.
-    stream: Arc<TcpStream>,
+    stream: TimedStream,
     buffers: LazyBuffers,
     silence: SilenceLimit,
-    /// The read timeout that is set on the socket.
-    read_timeout: Option<Duration>,
 }
 
 impl Transport for TcpTransport {
@@ -183,27 +97,17 @@ impl Transport for TcpTransport {
 
     fn transmit_output(&mut self, amount: usize, timeout: NextTimeout) -> Result<(), Error> {
         let limit = check_time_left(timeout.for_write())?;
-        self.stream.set_write_timeout(limit.not_zero().map(|limit| *limit))?;
         let output = &self.buffers.output()[..amount];
-        (&*self.stream).write_all(output).map_err(|error| timed_out(error, limit.reason))
+        let written = self.stream.write_all(output, limit.not_zero().map(|limit| *limit));
+        written.map_err(|error| timed_out(error, limit.reason))
     }
 
     fn await_input(&mut self, timeout: NextTimeout) -> Result<bool, Error> {
         let per_read = Some((*self.silence.0.lock()).into());
         let limit = check_time_left(NextTimeout { per_read, ..timeout }.for_read())?;
-        let timeout = limit.not_zero().map(|limit| *limit);
-        // A watch reads all events with the same timeout, so the system call is usually unnecessary.
-        if timeout != self.read_timeout {
-            self.stream.set_read_timeout(timeout)?;
-            self.read_timeout = timeout;
-        }
         let input = self.buffers.input_append_buf();
-        let amount = loop {
-            match (&*self.stream).read(input) {
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                result => break result.map_err(|error| timed_out(error, limit.reason))?,
-            }
-        };
+        let read = self.stream.read(input, limit.not_zero().map(|limit| *limit));
+        let amount = read.map_err(|error| timed_out(error, limit.reason))?;
         self.buffers.input_appended(amount);
         Ok(amount > 0)
     }
@@ -216,15 +120,12 @@ impl Transport for TcpTransport {
             stream.set_nonblocking(false)?;
             io::Result::Ok(peeked.is_err_and(|error| error.kind() == ErrorKind::WouldBlock))
         };
-        is_silent(&self.stream).unwrap_or(false)
+        is_silent(self.stream.get_ref()).unwrap_or(false)
     }
 }
 
 fn timed_out(error: io::Error, reason: Timeout) -> Error {
-    match error.kind() {
-        ErrorKind::WouldBlock | ErrorKind::TimedOut => Error::Timeout(reason),
-        _ => error.into(),
-    }
+    if error.kind() == ErrorKind::TimedOut { Error::Timeout(reason) } else { error.into() }
 }
 
 /// Encrypts connections to `https` servers.
@@ -327,14 +228,15 @@ impl fmt::Debug for TlsTransport {
 mod tests {
     use ureq::config::Config;
     use ureq::unversioned::resolver::Resolver;
+    use ureq::unversioned::transport::time::Instant;
 
-    use super::super::resolver::{AddressResolver, LookUps};
+    use super::super::resolver::AddressResolver;
     use super::*;
     use crate::config::ClusterConfig;
     use crate::config::authenticator::Authenticator;
     use crate::config::cluster_info::ClusterInfo;
     use crate::config::identity::Credentials;
-    use homeostat::base::Clock;
+    use homeostat_net::NameLookUps;
 
     const SECOND: Duration = Duration::from_secs(1);
 
@@ -372,13 +274,14 @@ mod tests {
         let authenticator = Authenticator::new(Credentials::None, info, Clock::system());
         let tls = TlsConnector(Arc::new(Tls::new(parts.parts(), Arc::new(authenticator)).unwrap()));
         let (uri, config, began) = ("https://k".parse().unwrap(), Config::default(), Clock::system().now());
+        let resolver = AddressResolver::new(None, NameLookUps::new(Clock::system(), "resolver"));
         for spent in [9, 10, 11] {
             let details = ConnectionDetails {
                 uri: &uri,
-                addrs: AddressResolver::new(None, LookUps::default()).empty(),
+                addrs: resolver.empty(),
                 config: &config,
                 request_level: false,
-                resolver: &AddressResolver::new(None, LookUps::default()),
+                resolver: &resolver,
                 now: Instant::Exact(began),
                 timeout: NextTimeout {
                     after: (10 * SECOND).into(),

@@ -11,6 +11,7 @@ mod resolver;
 mod retry;
 #[cfg(all(test, not(loom)))]
 mod tests;
+mod time_left;
 mod tls;
 pub(super) mod transport;
 mod tunnel;

@@ -7,8 +7,6 @@ use std::sync::Arc;
 
 use http::Uri;
 use rustls::ClientConfig;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use crate::config::authenticator::Authenticator;
 use crate::config::cluster::ConfigParts;
@@ -16,7 +14,7 @@ use crate::config::error::{ConfigError, FileOrInline};
 use crate::config::identity::ClientCertificate;
 use crate::config::secret::Secret;
 use crate::sync::Mutex;
-use homeostat_net::{Identity, Trust, client_config};
+use homeostat_net::{Identity, IdentityFault, Trust, client_config};
 
 /// A client's TLS settings.
 pub(crate) struct Tls {
@@ -126,30 +124,17 @@ fn build(origin: &str, files: &Pem, insecure: bool) -> Result<Arc<ClientConfig>,
 }
 
 fn identity(origin: &str, certificate: &[u8], key: &Secret<Vec<u8>>) -> Result<Identity, ConfigError> {
-    let error = |fault: &str| ConfigError::new(origin, fault);
-    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(certificate).collect();
-    let chain = chain.map_err(|cause| error("the client certificate is not PEM").caused_by(cause.to_string()))?;
-    if chain.is_empty() {
-        return Err(error("the client certificate has no section BEGIN CERTIFICATE"));
-    }
-    // The causes could show parts of the key.
-    let key = PrivateKeyDer::from_pem_slice(key.reveal())
-        .map_err(|_| error("the client key is not an unencrypted private key in PEM"))?;
-    Identity::new(chain, &key).map_err(|fault| error(&format!("the client key {fault}")))
+    Identity::from_pem(certificate, key.reveal()).map_err(|fault| {
+        let subject = if matches!(fault, IdentityFault::Certificate(_)) { "certificate" } else { "key" };
+        ConfigError::new(origin, format!("the client {subject} {fault}"))
+    })
 }
 
 /// Returns the trusted certificate authorities.
 fn trusted(origin: &str, authority: Option<&[u8]>) -> Result<Trust, ConfigError> {
-    let Some(pem) = authority else { return Ok(Trust::system(rustls_native_certs::load_native_certs().certs)) };
-    let known: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
-    let known = known.map_err(|cause| {
-        ConfigError::new(origin, "the certificate authority is not PEM").caused_by(cause.to_string())
-    })?;
-    if known.is_empty() {
-        return Err(ConfigError::new(origin, "the certificate authority has no section BEGIN CERTIFICATE"));
-    }
-    Trust::certificates(known)
-        .map_err(|cause| ConfigError::new(origin, "the certificate authority is not a certificate").caused_by(cause))
+    // A client without TLS needs no authorities.
+    let Some(pem) = authority else { return Ok(Trust::system().unwrap_or_else(|_| Trust::none())) };
+    Trust::from_pem(pem).map_err(|fault| ConfigError::new(origin, format!("the certificate authority {fault}")))
 }
 
 impl fmt::Debug for Tls {

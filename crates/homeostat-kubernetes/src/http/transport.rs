@@ -15,7 +15,6 @@ use super::notices::{LONG, RequestLabel, RequestNotices};
 use super::path::RequestPath;
 use super::request_error::{RequestFault, cause_of};
 use super::request_metrics::RequestCounters;
-use super::resolver::LookUps;
 use super::retry::{Repetitions, RequestAttempt, RetryLimits, next_delay};
 use super::tls::Tls;
 use crate::config::authenticator::Authenticator;
@@ -28,6 +27,7 @@ use crate::config::secret::Secret;
 use crate::sync::Mutex;
 use homeostat::base::{CancellationToken, Clock};
 use homeostat::rt::{AutoResetEvent, Draws, Nanos, OwnerProcess};
+use homeostat_net::NameLookUps;
 use homeostat_objects::ObjectRef;
 use homeostat_objects::store::LONGEST_SILENCE;
 
@@ -138,7 +138,8 @@ impl HttpTransport {
         let authenticator = Arc::new(authenticator);
         let tls = Arc::new(Tls::new(parts, Arc::clone(&authenticator))?);
         let TransportLimits { connect, read, .. } = limits;
-        let agents = AgentFactory { tls, proxy, user_agent, connect, read, look_ups: LookUps::default() };
+        let look_ups = NameLookUps::new(Clock::system(), "kubernetes-resolver");
+        let agents = AgentFactory { tls, proxy, user_agent, connect, read, look_ups };
         Ok(Self::of(parts.server.clone(), headers, agents, authenticator, limits, clock, Arc::default()))
     }
 

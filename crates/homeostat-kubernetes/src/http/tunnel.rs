@@ -9,7 +9,7 @@ use ureq::unversioned::transport::{
     Buffers, ConnectProxyConnector, ConnectionDetails, Connector, Either, NextTimeout, Transport,
 };
 
-use super::connector::{check_time_left, remaining_at};
+use super::time_left::{check_time_left, remaining_at};
 use crate::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 /// Opens a tunnel if there is a proxy. The proxy's answer must arrive within the connect timeout.

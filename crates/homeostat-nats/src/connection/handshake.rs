@@ -1,7 +1,8 @@
 //! Connects to an address: socket, `INFO`, TLS, `CONNECT`.
 
 use std::io::{self, Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
 
 use rustls::{ClientConnection, StreamOwned};
 
@@ -10,9 +11,12 @@ use super::super::error::{NatsError, NatsErrorKind};
 use super::super::options::NatsOptions;
 use super::super::protocol::{Frame, FrameParser};
 use super::info::{ServerInfo, introduction};
-use super::look_up::NameLookUps;
+use super::shared::LinkShared;
 use super::tls;
-use super::transport::{SocketCloser, TimedSocket, Transport, dial};
+use super::transport::{SocketCloser, Transport};
+use homeostat::CancellationToken;
+use homeostat::rt::Nanos;
+use homeostat_net::{DeadlineStream, DialError, LookUpError, NameLookUps, dial};
 
 /// A connection after the server has accepted its credentials.
 pub(super) struct Established {
@@ -23,17 +27,26 @@ pub(super) struct Established {
     pub(super) is_tls: bool,
 }
 
-/// Connects to a server within the connect timeout. Passes a handle that closes the socket to `register`.
+/// Connects to a server within the connect timeout. Passes a handle that closes the socket to `register`, which returns
+/// false to give up.
 pub(super) fn establish(
-    options: &NatsOptions,
+    shared: &LinkShared,
     address: &ServerAddress,
-    look_ups: &NameLookUps,
     register: impl Fn(SocketCloser) -> bool,
 ) -> Result<Established, NatsError> {
+    let options = &shared.options;
     let deadline = options.clock.nanos().after(options.connect_timeout);
-    let places = look_ups.find(address, deadline)?;
-    let socket = dial(&places, &options.clock, deadline, register)?;
-    let timed = TimedSocket { socket: &socket, clock: &options.clock, deadline };
+    let places = find(&shared.look_ups, &shared.closing, address, deadline)?;
+    let register = |socket: &Arc<TcpStream>| {
+        let closing = || NatsError::connect("the connection is being closed");
+        register(SocketCloser::of(socket)).then_some(()).ok_or_else(closing)
+    };
+    let socket = dial(&places, &options.clock, deadline, register).map_err(|error| match error {
+        DialError::NoAddress => NatsError::connect("the name has no addresses"),
+        DialError::Failed(_, error) => NatsError::connect(error),
+        DialError::Refused(closing) => closing,
+    })?;
+    let timed = DeadlineStream::new(Arc::clone(&socket), options.clock.clone(), deadline);
     let mut parser = FrameParser::with_limits(options.limits);
     let (info, tls) = greet(options, address, timed, &mut parser)?;
     let is_tls = tls.is_some();
@@ -41,14 +54,32 @@ pub(super) fn establish(
     Ok(Established { transport, info, parser, is_tls })
 }
 
-fn transport(socket: TcpStream, tls: Option<ClientConnection>, options: &NatsOptions) -> io::Result<Transport> {
+/// Returns the addresses of a server. Blocks until the system has found them, until `deadline`, or until `closing` is
+/// cancelled.
+fn find(
+    look_ups: &NameLookUps,
+    closing: &CancellationToken,
+    address: &ServerAddress,
+    deadline: Nanos,
+) -> Result<Vec<SocketAddr>, NatsError> {
+    look_ups.find(&address.host, address.port, deadline, Some(closing)).map_err(|error| {
+        let reason = match error {
+            LookUpError::Stopped => return NatsError::new(NatsErrorKind::Closed),
+            LookUpError::TimedOut => "the system does not answer within the connect timeout".to_owned(),
+            LookUpError::Failed(error) => error.to_string(),
+        };
+        NatsError::connect(format!("the name cannot be resolved: {reason}"))
+    })
+}
+
+fn transport(socket: Arc<TcpStream>, tls: Option<ClientConnection>, options: &NatsOptions) -> io::Result<Transport> {
     Transport::new(socket, tls, options.write_timeout)
 }
 
 fn greet(
     options: &NatsOptions,
     address: &ServerAddress,
-    mut socket: TimedSocket<'_>,
+    mut socket: DeadlineStream,
     parser: &mut FrameParser,
 ) -> Result<(ServerInfo, Option<ClientConnection>), NatsError> {
     if options.tls.first {
@@ -75,13 +106,9 @@ fn greet(
     Ok((info, Some(stream.conn)))
 }
 
-type Secured<'a> = StreamOwned<ClientConnection, TimedSocket<'a>>;
+type Secured = StreamOwned<ClientConnection, DeadlineStream>;
 
-fn secure<'a>(
-    options: &NatsOptions,
-    address: &ServerAddress,
-    mut socket: TimedSocket<'a>,
-) -> Result<Secured<'a>, NatsError> {
+fn secure(options: &NatsOptions, address: &ServerAddress, mut socket: DeadlineStream) -> Result<Secured, NatsError> {
     let mut session = tls::session(tls::config(&options.tls)?, address.certified_name())?;
     while session.is_handshaking() {
         session
@@ -147,5 +174,51 @@ fn read_frame(stream: &mut impl Read, parser: &mut FrameParser) -> Result<Frame,
             // With TLS 1.3, a server refuses the client's certificate only after the handshake.
             Err(error) => return Err(NatsError::connect(tls::described(&error))),
         }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::time::Duration;
+
+    use homeostat::ManualClock;
+
+    use super::*;
+
+    #[expect(clippy::unwrap_used, reason = "a helper of tests fails as a test does")]
+    fn address(text: &str) -> ServerAddress {
+        ServerAddress::parse(text).unwrap()
+    }
+
+    #[test]
+    fn a_look_up_that_hangs_ends_at_the_deadline_or_with_the_connection() {
+        let (clock, closing) = (ManualClock::new(), CancellationToken::new());
+        let look_ups = NameLookUps::with_resolver(clock.clock(), "resolver", |_, _| {
+            loop {
+                std::thread::park();
+            }
+        });
+        let second = Duration::from_secs(1);
+        let find = |deadline| find(&look_ups, &closing, &address("nats://slow:1"), deadline).unwrap_err();
+        std::thread::scope(|scope| {
+            let deadline = clock.clock().nanos().after(second);
+            let waits = scope.spawn(move || find(deadline).to_string());
+            clock.wait_for_sleepers(1);
+            clock.advance(second);
+            let text = "the name cannot be resolved: the system does not answer within the connect timeout";
+            assert_eq!(waits.join().unwrap(), text);
+            let waits = scope.spawn(move || find(Nanos::NEVER));
+            clock.wait_for_sleepers(1);
+            closing.cancel();
+            assert!(waits.join().unwrap().is_closed());
+        });
+    }
+
+    #[test]
+    fn a_failed_look_up_reports_its_reason() {
+        let ask = |_: &str, _| Err(io::Error::other("no such host"));
+        let look_ups = NameLookUps::with_resolver(homeostat::Clock::system(), "resolver", ask);
+        let error = find(&look_ups, &CancellationToken::new(), &address("nats://b:7"), Nanos::NEVER).unwrap_err();
+        assert_eq!(error.to_string(), "the name cannot be resolved: no such host");
     }
 }

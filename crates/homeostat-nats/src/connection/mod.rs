@@ -2,11 +2,9 @@
 //!
 //! `state.rs`, `pool.rs` and `refusals.rs` make the decisions, without sockets or threads. `shared.rs` has the state
 //! that calls share with the two threads. `reader.rs` connects and reads. `writer.rs` writes and sends pings.
-//! `look_up.rs` resolves host names on threads that are never joined.
 
 mod handshake;
 mod info;
-mod look_up;
 mod mailbox;
 mod pool;
 mod reader;

@@ -53,7 +53,7 @@ impl LinkShared {
                     open
                 })
             };
-            match establish(&self.options, &address, &self.look_ups, register) {
+            match establish(self, &address, register) {
                 Ok(established) => return Some((address, established)),
                 Err(error) => {
                     if self.link.with(|link| link.state.is_closed()) {

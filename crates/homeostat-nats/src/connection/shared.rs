@@ -9,7 +9,6 @@ use super::super::error::{NatsError, NatsErrorKind};
 use super::super::options::NatsOptions;
 use super::super::protocol::NatsMessage;
 use super::info::ServerInfo;
-use super::look_up::NameLookUps;
 use super::mailbox::{Mailbox, MailboxItem, MailboxState, mailbox};
 use super::refusals::RefusalLog;
 use super::state::{Blocked, LinkPhase, LinkState, Notice, Outgoing};
@@ -17,10 +16,13 @@ use super::transport::{SocketCloser, Transport};
 use super::turn::{Turn, TurnBuffers};
 use homeostat::base::CancellationToken;
 use homeostat::rt::{AutoResetEvent, Monitor, Nanos};
+use homeostat_net::NameLookUps;
 
 pub(super) struct LinkShared {
     pub(super) options: NatsOptions,
     pub(super) look_ups: NameLookUps,
+    /// Cancelled by a close. Ends waits for a host name.
+    pub(super) closing: CancellationToken,
     /// Wakes callers that wait for a connection or for room in the buffer.
     pub(super) link: Arc<Monitor<Link>>,
     /// Wakes the writer thread.
@@ -81,8 +83,8 @@ impl LinkShared {
         };
         let link = Monitor::of(options.clock.clone(), link);
         let work = AutoResetEvent::new(options.clock.clone());
-        let look_ups = NameLookUps::new(&options);
-        Arc::new(Self { options, look_ups, link, work })
+        let look_ups = NameLookUps::new(options.clock.clone(), format!("{}-resolver", options.name));
+        Arc::new(Self { options, look_ups, closing: CancellationToken::new(), link, work })
     }
 
     /// Blocks until a server accepts, or until each server was tried once.
@@ -237,7 +239,7 @@ impl LinkShared {
                 closer.end();
             }
         });
-        self.look_ups.close();
+        self.closing.cancel();
         self.work.set();
         self.deliver(notices);
     }

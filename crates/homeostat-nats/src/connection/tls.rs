@@ -4,30 +4,24 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection};
 
 use super::super::error::NatsError;
 use super::super::options::TlsOptions;
-use homeostat_net::{Identity, Trust, advice, client_config};
+use homeostat_net::{Identity, IdentityFault, Trust, advice, client_config};
+
+/// The rule of options that name certificates.
+const CERTIFICATES: &str = "a PEM file with certificates";
 
 /// Creates the configuration from the certificates of the options, or else of the system.
 pub(super) fn config(options: &TlsOptions) -> Result<Arc<ClientConfig>, NatsError> {
     let trust = if let Some(path) = &options.roots {
-        let invalid = |error| NatsError::invalid("root_certificates", path, format!("valid certificates: {error}"));
-        Trust::certificates(certificates("root_certificates", path)?).map_err(invalid)?
+        let option = "root_certificates";
+        let invalid = |fault| NatsError::invalid(option, path, format!("{CERTIFICATES}: it {fault}"));
+        Trust::from_pem(&read(option, path)?).map_err(invalid)?
     } else {
-        let found = rustls_native_certs::load_native_certs();
-        let trust = Trust::system(found.certs);
-        if trust.is_empty() {
-            let reasons: Vec<_> = found.errors.iter().map(ToString::to_string).collect();
-            let reasons = reasons.join("; ");
-            return Err(NatsError::connect(format!(
-                "the system has no certificate authorities ({reasons}): set root_certificates"
-            )));
-        }
-        trust
+        Trust::system().map_err(|error| NatsError::connect(format!("{error}: set root_certificates")))?
     };
     let client = options.client.as_ref().map(|(certificate, key)| identity(certificate, key)).transpose()?;
     let config = client_config(trust, client);
@@ -35,12 +29,20 @@ pub(super) fn config(options: &TlsOptions) -> Result<Arc<ClientConfig>, NatsErro
 }
 
 /// Reads the client's certificate and key.
-fn identity(certificate: &Path, key_path: &Path) -> Result<Identity, NatsError> {
-    let chain = certificates("client_certificate", certificate)?;
-    let fault = |rule: String| NatsError::invalid("client_certificate", key_path, rule);
-    let key = PrivateKeyDer::from_pem_file(key_path)
-        .map_err(|error| fault(format!("a PEM file with the key, which is not encrypted: {error}")))?;
-    Identity::new(chain, &key).map_err(|error| fault(format!("a PEM file with the key of the certificate: it {error}")))
+fn identity(certificate: &Path, key: &Path) -> Result<Identity, NatsError> {
+    let option = "client_certificate";
+    Identity::from_pem(&read(option, certificate)?, &read(option, key)?).map_err(|fault| match fault {
+        IdentityFault::Certificate(fault) => {
+            NatsError::invalid(option, certificate, format!("{CERTIFICATES}: it {fault}"))
+        }
+        fault => NatsError::invalid(option, key, format!("a PEM file with the key of the certificate: it {fault}")),
+    })
+}
+
+/// Reads a file that an option names.
+fn read(option: &str, path: &Path) -> Result<Vec<u8>, NatsError> {
+    let unreadable = |error| NatsError::invalid(option, path, format!("{CERTIFICATES}: {error}"));
+    std::fs::read(path).map_err(unreadable)
 }
 
 /// Describes a connection error. Adds advice if TLS is the cause.
@@ -49,13 +51,6 @@ pub(super) fn described(error: &io::Error) -> String {
         "" => error.to_string(),
         advice => format!("{error} ({advice})"),
     }
-}
-
-fn certificates(option: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>, NatsError> {
-    let fault = |error: String| NatsError::invalid(option, path, format!("a PEM file with certificates: {error}"));
-    let read = CertificateDer::pem_file_iter(path).map_err(|error| fault(error.to_string()))?;
-    let certificates = read.collect::<Result<Vec<_>, _>>().map_err(|error| fault(error.to_string()))?;
-    if certificates.is_empty() { Err(fault("it has none".to_owned())) } else { Ok(certificates) }
 }
 
 /// Creates a client session. The server's certificate must have the name `host`.

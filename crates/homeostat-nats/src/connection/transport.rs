@@ -4,125 +4,55 @@
 //! socket blocks.
 
 use std::io::{self, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream};
-use std::sync::Arc;
+use std::net::{Shutdown, TcpStream};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use rustls::ClientConnection;
-use socket2::{Domain, Protocol, SockAddr, Socket, TcpKeepalive, Type};
 
-use super::super::error::NatsError;
 use crate::sync::Mutex;
-use homeostat::base::Clock;
-use homeostat::rt::{Nanos, OwnerProcess};
+use homeostat::rt::OwnerProcess;
+use homeostat_net::describe_timeout;
 
 /// How many bytes one call reads from the socket.
 const PIECE: usize = 64 << 10;
 
 /// A connected socket.
 pub(super) struct Transport {
-    socket: TcpStream,
+    socket: Arc<TcpStream>,
     owner: OwnerProcess,
     tls: Option<Mutex<ClientConnection>>,
 }
 
 /// Closes a socket from any thread.
 #[derive(Debug)]
-pub(super) struct SocketCloser(Socket, OwnerProcess);
+pub(super) struct SocketCloser(Weak<TcpStream>, OwnerProcess);
 
 impl SocketCloser {
+    pub(super) fn of(socket: &Arc<TcpStream>) -> Self {
+        Self(Arc::downgrade(socket), OwnerProcess::current())
+    }
+
     /// Shuts the socket down. Blocked calls on it return.
     pub(super) fn end(&self) {
         // A forked process has a copy of the socket, and must not close its parent's connection.
-        if self.1.is_current() {
+        if let Some(socket) = self.0.upgrade().filter(|_| self.1.is_current()) {
             // Fails if the socket is already closed.
-            let _ = self.0.shutdown(Shutdown::Both);
+            let _ = socket.shutdown(Shutdown::Both);
         }
-    }
-}
-
-/// Connects to the first address that accepts. Each address gets a share of the remaining time, so one that does not
-/// answer leaves time for the next. Passes each socket's handle to `register`, which returns false to give up.
-pub(super) fn dial(
-    places: &[SocketAddr],
-    clock: &Clock,
-    deadline: Nanos,
-    register: impl Fn(SocketCloser) -> bool,
-) -> Result<TcpStream, NatsError> {
-    let mut last = NatsError::connect("the name has no addresses");
-    for (places_left, place) in (1..=u32::try_from(places.len()).unwrap_or(u32::MAX)).rev().zip(places.iter().copied())
-    {
-        let attempt = || -> io::Result<Option<Socket>> {
-            let socket = Socket::new(Domain::for_address(place), Type::STREAM, Some(Protocol::TCP))?;
-            if !register(SocketCloser(socket.try_clone()?, OwnerProcess::current())) {
-                return Ok(None);
-            }
-            socket.connect_timeout(&SockAddr::from(place), time_until(clock, deadline)? / places_left)?;
-            socket.set_tcp_nodelay(true)?;
-            socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(Duration::from_secs(30)))?;
-            Ok(Some(socket))
-        };
-        match attempt() {
-            Ok(Some(socket)) => return Ok(socket.into()),
-            Ok(None) => return Err(NatsError::connect("the connection is being closed")),
-            Err(error) => last = NatsError::connect(error),
-        }
-    }
-    Err(last)
-}
-
-/// Returns the time until a deadline.
-fn time_until(clock: &Clock, deadline: Nanos) -> io::Result<Duration> {
-    let left = deadline.since(clock.nanos());
-    // A shorter timeout would be rounded to zero, which means "no timeout".
-    if left < Duration::from_micros(10) { Err(timed_out()) } else { Ok(left) }
-}
-
-fn timed_out() -> io::Error {
-    io::Error::new(io::ErrorKind::TimedOut, "the server does not answer in time")
-}
-
-/// A socket with one deadline for all calls together.
-pub(super) struct TimedSocket<'a> {
-    pub(super) socket: &'a TcpStream,
-    pub(super) clock: &'a Clock,
-    pub(super) deadline: Nanos,
-}
-
-impl Read for TimedSocket<'_> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.socket.set_read_timeout(Some(time_until(self.clock, self.deadline)?))?;
-        let mut socket = self.socket;
-        socket.read(buffer).map_err(readable)
-    }
-}
-
-impl Write for TimedSocket<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.socket.set_write_timeout(Some(time_until(self.clock, self.deadline)?))?;
-        let mut socket = self.socket;
-        socket.write(bytes).map_err(readable)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-/// Replaces the text of a timeout error with one for people.
-fn readable(error: io::Error) -> io::Error {
-    match error.kind() {
-        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => timed_out(),
-        _ => error,
     }
 }
 
 impl Transport {
-    pub(super) fn new(socket: TcpStream, tls: Option<ClientConnection>, write_timeout: Duration) -> io::Result<Self> {
+    pub(super) fn new(
+        socket: Arc<TcpStream>,
+        tls: Option<ClientConnection>,
+        write_timeout: Duration,
+    ) -> io::Result<Self> {
         socket.set_read_timeout(None)?;
         socket.set_write_timeout(Some(write_timeout))?;
         #[cfg(any(target_os = "linux", target_os = "android"))]
-        socket2::SockRef::from(&socket).set_tcp_user_timeout(Some(write_timeout))?;
+        socket2::SockRef::from(&*socket).set_tcp_user_timeout(Some(write_timeout))?;
         Ok(Self { socket, owner: OwnerProcess::current(), tls: tls.map(Mutex::new) })
     }
 
@@ -153,8 +83,8 @@ impl Transport {
     /// Writes all bytes, which [`seal`](Self::seal) has already encrypted.
     pub(super) fn write(&self, bytes: &[u8]) -> io::Result<()> {
         self.owner.check().map_err(io::Error::other)?;
-        let mut socket = &self.socket;
-        socket.write_all(bytes).map_err(readable)
+        let mut socket = &*self.socket;
+        socket.write_all(bytes).map_err(describe_timeout)
     }
 
     /// Writes as many already encrypted bytes as the socket accepts without blocking. Returns their number.
@@ -195,7 +125,7 @@ impl TransportReader {
 
     /// Blocks until bytes arrive. Returns 0 at the end of the connection.
     pub(super) fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let mut socket = &self.transport.socket;
+        let mut socket = &*self.transport.socket;
         let Some(tls) = &self.transport.tls else { return retry_interrupted(|| socket.read(buffer)) };
         loop {
             {
@@ -236,7 +166,12 @@ fn retry_interrupted(mut read: impl FnMut() -> io::Result<usize>) -> io::Result<
 mod tests {
     use std::net::{Ipv4Addr, TcpListener};
 
+    use homeostat::base::Clock;
+    use homeostat_net::dial;
+    use homeostat_test_support::forks::{ensure, in_a_fork};
+
     use super::*;
+    use crate::error::NatsError;
 
     #[test]
     fn a_forked_process_neither_ends_nor_uses_the_socket_of_its_parent() {
@@ -244,45 +179,23 @@ mod tests {
         let (clock, place) = (Clock::system(), server.local_addr().unwrap());
         let closer = std::cell::RefCell::new(None);
         let deadline = clock.nanos().after(Duration::from_secs(60));
-        let socket = dial(&[place], &clock, deadline, |handle| closer.replace(Some(handle)).is_none()).unwrap();
+        let register = |socket: &Arc<TcpStream>| {
+            closer.replace(Some(SocketCloser::of(socket)));
+            Ok::<_, NatsError>(())
+        };
+        let socket = dial(&[place], &clock, deadline, register).unwrap();
         let transport = Transport::new(socket, None, Duration::from_secs(60)).unwrap();
         let (mut peer, _) = server.accept().unwrap();
-        match fork::fork().unwrap() {
-            fork::Fork::Child => {
-                closer.take().unwrap().end();
-                transport.shut_down();
-                let has_written = transport.write(b"child").is_ok() || transport.write_now(b"child").is_ok();
-                std::process::exit(i32::from(has_written));
-            }
-            fork::Fork::Parent(child) => assert_eq!(fork::waitpid(child).unwrap(), 0, "the child has written"),
-        }
+        in_a_fork(|| {
+            closer.take().unwrap().end();
+            transport.shut_down();
+            let has_written = transport.write(b"child").is_ok() || transport.write_now(b"child").is_ok();
+            ensure(!has_written, "the child has written")
+        });
         transport.write(b"parent").unwrap();
         transport.shut_down();
         let mut text = String::new();
         peer.read_to_string(&mut text).unwrap();
         assert_eq!(text, "parent");
-    }
-
-    /// The first address does not answer, because the accept queue of its listening socket is full.
-    #[test]
-    fn an_address_that_does_not_answer_leaves_time_for_the_next_one() {
-        let any = || SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let full = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-        full.bind(&any().into()).unwrap();
-        full.listen(0).unwrap();
-        let silent = full.local_addr().unwrap().as_socket().unwrap();
-        let mut fillers = Vec::new();
-        loop {
-            let filler = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-            if filler.connect_timeout(&silent.into(), Duration::from_millis(200)).is_err() {
-                break;
-            }
-            fillers.push(filler);
-        }
-        let live = TcpListener::bind(any()).unwrap();
-        let (clock, place) = (Clock::system(), live.local_addr().unwrap());
-        let deadline = clock.nanos().after(Duration::from_secs(4));
-        let socket = dial(&[silent, place], &clock, deadline, |_| true).unwrap();
-        assert_eq!(socket.peer_addr().unwrap(), place);
     }
 }

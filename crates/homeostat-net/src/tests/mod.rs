@@ -22,7 +22,7 @@ use rustls::{
 };
 
 use super::identity::IdentityFault;
-use super::{Identity, Trust, advice, client_config};
+use super::{Identity, PemFault, Trust, advice, client_config};
 
 type Certificate = CertificateDer<'static>;
 
@@ -291,7 +291,7 @@ fn a_server_that_is_not_trusted_is_refused_with_advice() {
         ": the server's certificate has no subjectAltName, and its common name does not count; issue one with names";
     let cases = [
         (&server, other(), unknown),
-        (&server, Trust::system([]), unknown),
+        (&server, Trust::none(), unknown),
         (&server, made_anew(), another_key),
         (&self_signed(&params()), other(), unknown),
         (&self_signed(&authority_params()), other(), is_authority),
@@ -303,4 +303,27 @@ fn a_server_that_is_not_trusted_is_refused_with_advice() {
         let error = server.connect(trust, "localhost").unwrap_err();
         assert!(error.ends_with(advice), "{error}");
     }
+}
+
+#[test]
+fn a_text_without_certificates_or_key_is_named() {
+    let [certificate, key] = V1_CLIENT;
+    let no_base64 = "-----BEGIN CERTIFICATE-----\n*\n-----END CERTIFICATE-----\n";
+    for (pem, shown) in [("", "has no section BEGIN CERTIFICATE"), (key, "has no section BEGIN CERTIFICATE")] {
+        let fault = Identity::from_pem(pem.as_bytes(), key.as_bytes()).unwrap_err();
+        assert_eq!(fault, IdentityFault::Certificate(PemFault::Empty));
+        assert_eq!(fault.to_string(), shown);
+        assert_eq!(Trust::from_pem(pem.as_bytes()).unwrap_err().to_string(), shown);
+    }
+    let fault = Trust::from_pem(no_base64.as_bytes()).unwrap_err();
+    assert!(fault.to_string().starts_with("is not PEM: "), "{fault}");
+    let rubbish = "-----BEGIN CERTIFICATE-----\nAQID\n-----END CERTIFICATE-----\n";
+    let fault = Trust::from_pem(rubbish.as_bytes()).unwrap_err();
+    assert!(fault.to_string().starts_with("is not a certificate: "), "{fault}");
+    for key in ["", certificate] {
+        let fault = Identity::from_pem(certificate.as_bytes(), key.as_bytes()).unwrap_err();
+        assert_eq!(fault.to_string(), "is not an unencrypted private key in PEM");
+    }
+    assert!(Identity::from_pem(certificate.as_bytes(), key.as_bytes()).is_ok());
+    Trust::from_pem(format!("{rubbish}{certificate}").as_bytes()).unwrap();
 }
