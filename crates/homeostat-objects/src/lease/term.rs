@@ -15,14 +15,25 @@ use homeostat::base::Clock;
 use homeostat::rt::Nanos;
 use homeostat::run::{Fence, TermLimit};
 
-/// A term that ends unless it is extended.
-pub(crate) struct LimitedTerm {
+/// A term that ends unless it is extended. `C` is its clock.
+pub(crate) struct LimitedTerm<C = Clock> {
     fence: Fence,
-    deadline: Arc<Deadline>,
+    deadline: Arc<Deadline<C>>,
 }
 
-struct Deadline {
-    clock: Clock,
+/// A clock that counts the sleep of the machine.
+pub(crate) trait BootClock: Send + Sync + 'static {
+    fn now(&self) -> Nanos;
+}
+
+impl BootClock for Clock {
+    fn now(&self) -> Nanos {
+        boot_nanos(self)
+    }
+}
+
+struct Deadline<C = Clock> {
+    clock: C,
     /// The time from which no work may begin, by a clock that counts sleep.
     work_ends: AtomicU64,
     /// Whether the number of the fence rises within the term, as it does with divided keys.
@@ -39,8 +50,10 @@ impl LimitedTerm {
     pub(crate) fn with_rising_number(number: u64, clock: Clock, work_ends: Nanos) -> Self {
         Self::begin(number, Deadline { clock, work_ends: AtomicU64::new(work_ends.0), number_rises: true })
     }
+}
 
-    fn begin(number: u64, deadline: Deadline) -> Self {
+impl<C: BootClock> LimitedTerm<C> {
+    fn begin(number: u64, deadline: Deadline<C>) -> Self {
         let deadline = Arc::new(deadline);
         Self { fence: Fence::limited(number, Arc::clone(&deadline) as Arc<dyn TermLimit>), deadline }
     }
@@ -60,7 +73,7 @@ impl LimitedTerm {
         }
         let before = self.deadline.work_ends.swap(work_ends.0, Ordering::AcqRel);
         // Another thread may have found the end since.
-        if boot_nanos(&self.deadline.clock).0 >= before {
+        if self.deadline.clock.now().0 >= before {
             self.fence.ended().cancel();
             return false;
         }
@@ -68,10 +81,10 @@ impl LimitedTerm {
     }
 }
 
-impl TermLimit for Deadline {
+impl<C: BootClock> TermLimit for Deadline<C> {
     fn remaining(&self) -> Option<Duration> {
         // Read the clock first: if this finds the end, a later extension finds it too.
-        let now = boot_nanos(&self.clock);
+        let now = self.clock.now();
         Some(Nanos(self.work_ends.load(Ordering::Acquire)).since(now))
     }
 }
@@ -89,18 +102,26 @@ mod models {
     use loom::thread;
 
     use super::*;
-    use homeostat::base::ManualClock;
+    use crate::sync::Mutex;
+
+    /// A clock that the model checker sees.
+    impl BootClock for Arc<Mutex<Nanos>> {
+        fn now(&self) -> Nanos {
+            *self.lock()
+        }
+    }
 
     #[test]
     fn a_term_whose_end_was_found_is_not_extended() {
         loom::model(|| {
-            let clock = ManualClock::new();
+            let clock = Arc::new(Mutex::new(Nanos::ZERO));
             let (ends, later) = (Nanos(1), Nanos(10));
-            let term = LimitedTerm::new(1, clock.clock(), ends);
+            let work_ends = AtomicU64::new(ends.0);
+            let term = LimitedTerm::begin(1, Deadline { clock: Arc::clone(&clock), work_ends, number_rises: false });
             let finder = thread::spawn({
-                let (fence, clock) = (term.fence().clone(), clock.clone());
+                let (fence, clock) = (term.fence().clone(), Arc::clone(&clock));
                 move || {
-                    clock.advance_to(ends);
+                    *clock.lock() = ends;
                     fence.lasts()
                 }
             });
