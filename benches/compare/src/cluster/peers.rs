@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use anyhow::Result;
 use futures::StreamExt;
-use homeostat_kubernetes::{Kubeconfig, KubernetesClient};
-use homeostat_objects::{Api, DynamicObject, Object, ObjectKey, ObjectWatch, Query};
 use homeostat::watch::Subscription;
 use homeostat::{Running, Store, Subscriber, Watch, WorkQueue};
+use homeostat_kubernetes::{Kubeconfig, KubernetesClient};
+use homeostat_objects::{Api, DynamicObject, Object, ObjectKey, ObjectWatch, Query};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::runtime::watcher::Event;
 use kube::runtime::{WatchStreamExt, reflector, watcher};
