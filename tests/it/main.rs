@@ -110,6 +110,7 @@ mod project {
     mod api;
     mod cases;
     mod compile_errors;
+    mod guide;
     mod log_fields;
     mod seam;
     mod size;
