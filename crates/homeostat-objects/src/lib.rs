@@ -1,6 +1,6 @@
 //! Kubernetes-style objects without a cluster: kinds, owners, finalizers, conflicts and watches.
 //!
-//! - [`Object`] is the trait of object types, and [`object!`](crate::object) implements it. A [`DynamicObject`] has any
+//! - [`Object`] is the trait of object types, and [`object!`](crate::object!) implements it. A [`DynamicObject`] has any
 //!   kind.
 //! - A [`Client`] stores objects as JSON; [`Api`] is the typed interface to it. [`MemoryClient`] keeps the objects in
 //!   memory, and `FileClient` also in a file.

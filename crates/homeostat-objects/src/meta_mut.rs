@@ -81,7 +81,7 @@ impl fmt::Debug for MetaMut<'_> {
     }
 }
 
-/// The field `metadata` of an [`object!`](crate::object): an [`ObjectMeta`], or the `ObjectMeta` of k8s-openapi
+/// The field `metadata` of an [`object!`](crate::object!): an [`ObjectMeta`], or the `ObjectMeta` of k8s-openapi
 /// (feature `k8s-openapi`).
 ///
 /// The methods have unusual names, so that a glob import hides no other method.

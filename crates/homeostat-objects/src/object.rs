@@ -15,7 +15,7 @@ use super::shared::SharedObject;
 
 /// A type of objects with a kind, metadata and optionally a status. Objects are read from JSON and written as JSON.
 ///
-/// The macro [`object!`](crate::object) implements the trait for a type with a field `metadata`, and optionally a field
+/// The macro [`object!`](crate::object!) implements the trait for a type with a field `metadata`, and optionally a field
 /// `status`. The JSON of the type need not contain `apiVersion` and `kind`: [`to_json`](Self::to_json) adds them. If
 /// the kind is known only at run time, use [`DynamicObject`](super::DynamicObject). With the feature `k8s-openapi`, the
 /// types of that crate, such as `Deployment`, implement the trait.
@@ -240,7 +240,7 @@ macro_rules! object {
     };
 }
 
-/// The field `status` of an [`object!`](crate::object): `S` or `Option<S>`.
+/// The field `status` of an [`object!`](crate::object!): `S` or `Option<S>`.
 ///
 /// Every type implements this trait, so its methods have unusual names: a glob import hides no other method.
 pub trait StatusField<S> {
