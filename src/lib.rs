@@ -82,7 +82,7 @@
 //!
 //! # The family
 //!
-//! This crate is the core. The crates on top of it have the same version:
+//! This crate is the core. The other crates use it, and have the same version:
 //!
 //! | crate | adds |
 //! |---|---|
@@ -131,8 +131,8 @@
 //!
 //! - A change that arrives while its key is being reconciled is not forgotten. Two threads never reconcile one key at
 //!   once.
-//! - A delay is never early and fires once. The timer adds at most 1/256 of it (131 µs if that is more), and at most
-//!   8.4 ms. Delays follow the system's monotonic clock, which on most systems stands still while the machine sleeps.
+//! - A delay is never early and fires once. The timer adds at most 1/256 of the delay (131 µs if that is more), and at
+//!   most 8.4 ms. Delays follow the system's monotonic clock, which on most systems stands still while the machine sleeps.
 //! - Every thread can be stopped and joined, except one that waits for the look-up of a host name or for the end of a
 //!   child process. Threads cannot be killed: a reconciler that ignores its cancellation is reported.
 //! - Each change leads to at least one run, so a reconciler must be idempotent.
@@ -154,11 +154,11 @@
 //! | `event` | the kind of a watch's event |
 //! | `server`, `client` | the address of a server, the address of a client |
 //! | `user`, `method`, `status`, `dry_run` | the user, the method and the status of a request, and whether it stores nothing |
-//! | `signal` | the name of a signal of the operating system |
+//! | `signal` | the name of an operating system's signal |
 //! | `failures`, `count`, `keys`, `sources`, `spares`, `threads`, `components`, `version` | a number |
 //! | `after`, `backoff`, `grace`, `period`, `timeout` | a duration, rounded to three digits |
 //! | `thread`, `still_running` | the name of a thread, the names of the threads that have not ended |
-//! | `from`, `to` | an object as it was, and as it is to be; the text leaves these out |
+//! | `from`, `to` | an object before and after its change; the text leaves these out |
 //!
 //! [operator]: https://docs.rs/homeostat-kubernetes/latest/homeostat_kubernetes/guide/operator/index.html
 
