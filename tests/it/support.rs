@@ -3,8 +3,9 @@
 use std::convert::Infallible;
 use std::fmt::Debug;
 use std::fs;
-use std::process::Command;
 use std::time::Duration;
+
+pub(crate) use homeostat_test_support::system::in_a_process_of_its_own;
 
 use crate::until::until;
 use crossbeam_channel::{Receiver, bounded};
@@ -62,21 +63,6 @@ impl<K: Key> Drop for Close<'_, K> {
     fn drop(&mut self) {
         self.0.shutdown(Shutdown::Discard);
     }
-}
-
-/// Set in the process that [`in_a_process_of_its_own`] starts.
-const CHILD: &str = "HOMEOSTAT_TEST_CHILD";
-
-/// Runs `body` in a new process that runs the test `name` only. An abort of the process fails the test.
-pub(crate) fn in_a_process_of_its_own(name: &str, body: impl FnOnce()) {
-    if std::env::var_os(CHILD).is_some() {
-        body();
-        return;
-    }
-    let mut child = Command::new(std::env::current_exe().unwrap());
-    let output = child.args(["--exact", name, "--nocapture"]).env(CHILD, "1").output().unwrap();
-    let [out, err] = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
-    assert!(output.status.success() && out.contains("1 passed"), "{name}: {}\n{out}\n{err}", output.status);
 }
 
 /// Returns the threads of this process with `part` in their names. The system shows the role and the number first and

@@ -19,4 +19,5 @@ pub mod logs;
 pub mod mounts;
 #[cfg(unix)]
 pub mod process;
+pub mod system;
 pub mod until;

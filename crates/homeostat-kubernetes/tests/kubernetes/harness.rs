@@ -6,8 +6,8 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use crate::cluster::{self, Options, Servers};
-use crate::support::pause;
 use crate::until::within;
+use homeostat_test_support::system::pause;
 
 /// This environment variable makes a test start a cluster and wait to be killed.
 const VICTIM: &str = "HOMEOSTAT_TEST_VICTIM";

@@ -13,7 +13,7 @@ use serde_json::json;
 use crate::cases::silent::{client_through, target};
 use crate::cluster;
 use crate::forwarder::{Flow, Forwarder};
-use crate::support::pause;
+use homeostat_test_support::system::pause;
 
 const LEASE: Kind = Kind::namespaced("coordination.k8s.io", "v1", "Lease");
 const MS: Duration = Duration::from_millis(1);

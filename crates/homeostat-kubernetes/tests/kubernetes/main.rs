@@ -21,5 +21,4 @@ mod operator;
 mod primaries;
 mod process_usage;
 mod steps;
-mod support;
 mod webhooks;

@@ -31,6 +31,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use homeostat_objects::{Client, Kind};
+use homeostat_test_support::system::number_of;
 use serde_json::{Value, json};
 
 use self::failover::Summary;
@@ -67,7 +68,7 @@ pub struct Ground {
     /// The namespace of the objects.
     pub namespace: String,
     /// The servers, which end when this is dropped.
-    pub _servers: Box<dyn Any>,
+    pub servers: Box<dyn Any>,
 }
 
 /// The settings of a worker.
@@ -159,14 +160,4 @@ pub fn drive(test: &str, mut ground: impl FnMut(u64) -> Ground) {
     // Each object runs before the first disturbance. Keys of a worker that has ended, was killed or was cut off run
     // elsewhere.
     assert!(total.runs > runs * 17 && total.moves > 0, "{total}");
-}
-
-fn number_of(variable: &str, default: u64) -> u64 {
-    env::var(variable)
-        .map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{variable} is {text:?}, but must be a number")))
-}
-
-#[expect(clippy::disallowed_methods, reason = "other processes know no held clock")]
-fn pause(duration: Duration) {
-    std::thread::sleep(duration);
 }

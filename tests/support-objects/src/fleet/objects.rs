@@ -13,7 +13,8 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::record::now;
-use super::{Dice, FINALIZER, GENERATION, Ground, JOB, LEADER, OWNER, pause};
+use super::{Dice, FINALIZER, GENERATION, Ground, JOB, LEADER, OWNER};
+use homeostat_test_support::system::pause;
 
 /// The number of jobs at most.
 const JOBS: u64 = 16;

@@ -16,7 +16,8 @@ use homeostat_objects::{
 use parking_lot::Mutex;
 
 use super::record::{Recorder, now};
-use super::{Dice, FINALIZER, GENERATION, JOB, LEADER, OWNER, Orders, WRITES, pause};
+use super::{Dice, FINALIZER, GENERATION, JOB, LEADER, OWNER, Orders, WRITES};
+use homeostat_test_support::system::pause;
 
 /// The time between two runs of a job. It makes a worker that is cut off try to run its jobs.
 const PERIOD: Duration = Duration::from_millis(500);

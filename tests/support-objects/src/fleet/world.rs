@@ -9,8 +9,9 @@ use super::failover::{Disturbance, DisturbanceKind, Failovers, Summary};
 use super::objects::{Objects, Observer};
 use super::process::{WorkerProcess, WorkerState};
 use super::record::{RunRecord, now, parse};
-use super::{Dice, Ground, Orders, PATIENCE, check, pause};
+use super::{Dice, Ground, Orders, PATIENCE, check};
 use homeostat_test_support::forwarder::{Flow, Forwarder};
+use homeostat_test_support::system::pause;
 
 /// The most workers at one time.
 const MOST: usize = 5;

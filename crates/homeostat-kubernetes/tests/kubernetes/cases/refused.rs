@@ -248,7 +248,7 @@ fn a_watch_that_lists_ends_when_it_is_stopped() {
         }
         server.wait_for_requests(|all| all.len() == count);
         // By now the client usually waits for the body. A stop must end any earlier wait too.
-        crate::support::pause(Duration::from_millis(100));
+        homeostat_test_support::system::pause(Duration::from_millis(100));
         follower.watch.stop();
         follower.watch.join().unwrap();
     }

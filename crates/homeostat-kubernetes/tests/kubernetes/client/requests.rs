@@ -11,7 +11,7 @@ use homeostat_testing::{ApiServer, ServerAnswer, ServerRequest, ServerRule};
 use serde_json::{Value, json};
 
 use super::{CONFIG_MAP, builder, client, key, map};
-use crate::support::pause;
+use homeostat_test_support::system::pause;
 
 const SECOND: Duration = Duration::from_secs(1);
 const NANOSECOND: Duration = Duration::from_nanos(1);

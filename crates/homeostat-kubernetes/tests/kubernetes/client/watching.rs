@@ -10,8 +10,8 @@ use homeostat_testing::{ApiServer, ServerAnswer, ServerRequest, ServerRule};
 use serde_json::{Value, json};
 
 use super::{CONFIG_MAP, builder, client, map};
-use crate::support::pause;
 use crate::until::within;
+use homeostat_test_support::system::pause;
 
 /// Returns an object with a version.
 fn at(name: &str, version: &str) -> Value {

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use super::process::lock_file;
 use super::servers::{Options, Servers};
-use crate::support::pause;
 use crate::until::within;
+use homeostat_test_support::system::pause;
 
 /// How long the keeper waits for the next test.
 const IDLE: Duration = Duration::from_secs(20);

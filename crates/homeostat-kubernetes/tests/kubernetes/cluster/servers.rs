@@ -2,12 +2,12 @@
 
 use std::env;
 use std::fs;
-use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use homeostat_kubernetes::KubernetesClient;
+use homeostat_test_support::system::free_port;
 use rcgen::KeyPair;
 use serde_json::json;
 
@@ -60,7 +60,7 @@ impl Servers {
     pub(crate) fn start(parent: &Path, options: &Options) -> Self {
         let programs = programs();
         let directory = Directory::new(parent).unwrap();
-        let [etcd, peer, secure] = free_ports();
+        let [etcd, peer, secure] = std::array::from_fn(|_| free_port());
         let etcd_url = format!("http://127.0.0.1:{etcd}");
         let url = format!("https://127.0.0.1:{secure}");
         let authority = Authority::new("authority 1");
@@ -220,18 +220,6 @@ fn programs() -> Programs {
     let has_etcd = env::split_paths(&path).any(|directory| directory.join("etcd").is_file());
     assert!(has_etcd, "etcd is not in the PATH: install Debian's package etcd-server, or run .ci/kubernetes");
     Programs { api_server: servers.join("kube-apiserver"), controller_manager: servers.join("kube-controller-manager") }
-}
-
-/// Finds free ports on loopback, below the range for the system's outgoing connections. A restarted server therefore
-/// finds its port free.
-fn free_ports<const N: usize>() -> [u16; N] {
-    // Clusters that start at the same time begin their search at different ports.
-    let start = 10_000 + 10 * u16::try_from(std::process::id() % 2_000).unwrap();
-    let mut ports = (start..32_000).chain(10_000..start).filter_map(|port| {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).ok()?;
-        listener.local_addr().ok().map(|address| address.port())
-    });
-    std::array::from_fn(|_| ports.next().expect("a free port on loopback"))
 }
 
 fn etcd_process(directory: &Directory, url: &str, peer: u16) -> Process {

@@ -7,9 +7,10 @@ use homeostat_nats::{NatsConnection, NatsHeaders};
 
 use crate::forwarder::{Flow, Forwarder};
 use crate::support::scripted::{INFO, serve};
-use crate::support::server::{TestServer, free_port};
+use crate::support::server::TestServer;
 use crate::support::{LONG, options, pause, spawn};
 use crate::until::until;
+use homeostat_test_support::system::free_port;
 
 fn wait_for_connects(connection: &NatsConnection, connects: u64) {
     until("new connection", || {

@@ -90,7 +90,9 @@ fn the_last_clone_closes_the_connection_and_its_threads_end() {
 #[test]
 fn a_close_ends_a_dial() {
     let listener = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-    listener.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, crate::support::server::free_port())).into()).unwrap();
+    listener
+        .bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, homeostat_test_support::system::free_port())).into())
+        .unwrap();
     listener.listen(0).unwrap();
     let address = listener.local_addr().unwrap().as_socket().unwrap();
     let mut fillers = Vec::new();

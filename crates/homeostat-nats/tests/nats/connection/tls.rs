@@ -10,9 +10,10 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection, Stream};
 
-use crate::support::server::{TestServer, free_port};
+use crate::support::server::TestServer;
 use crate::support::{options, spawn};
 use crate::until::until;
+use homeostat_test_support::system::free_port;
 
 /// An authority, a server certificate and a client certificate, in PEM.
 pub(super) struct Certificates {

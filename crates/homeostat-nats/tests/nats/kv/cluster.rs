@@ -11,7 +11,7 @@ use homeostat_nats::{KvBucket, KvConfig, KvEntry, KvUpdate, KvWatchOptions, Nats
 use parking_lot::Mutex;
 
 use crate::support::cluster::{REPLICATED, TestCluster, change_leader};
-use crate::support::{LONG, is_at_least, pause, scale, spawn, wait_for_long};
+use crate::support::{LONG, is_at_least, number_of, pause, spawn, wait_for_long};
 
 /// With this many keys, the history holds all changes of some seconds.
 const KEYS: u64 = 50;
@@ -71,7 +71,7 @@ fn list(bucket: &KvBucket, acknowledged: &Mutex<Acknowledged>, stop: &AtomicBool
 
 #[test]
 fn a_replicated_bucket_whose_leader_changes_loses_nothing() {
-    let changes = scale("HOMEOSTAT_NATS_LEADERS", 2);
+    let changes = number_of("HOMEOSTAT_NATS_LEADERS", 2);
     let mut cluster = TestCluster::start();
     let base = cluster.options().request_timeout(Duration::from_secs(3));
     let connect = |name: &str| base.clone().name(name).connect().unwrap();
@@ -136,7 +136,7 @@ fn of_the_writers_that_expect_the_same_revision_one_succeeds() {
     let kv = answered(|| KvBucket::create(&connect(), &KvConfig::new("TEST").history(64).replicas(3)));
     let mut revision = kv.put("a", b"0").unwrap();
     let writers: Vec<_> = (0..4).map(|_| KvBucket::bind(&connect(), "TEST").unwrap()).collect();
-    for round in 0..scale("HOMEOSTAT_NATS_RACES", 50) {
+    for round in 0..number_of("HOMEOSTAT_NATS_RACES", 50) {
         let start = std::sync::Barrier::new(writers.len());
         let write = |kv: &KvBucket| {
             start.wait();

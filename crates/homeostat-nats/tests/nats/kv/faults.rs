@@ -10,7 +10,7 @@ use std::time::Duration;
 use homeostat_nats::{KvBucket, KvConfig, KvOperation, KvUpdate, KvWatchOptions};
 
 use crate::support::server::TestServer;
-use crate::support::{LONG, now, options, pause, scale, spawn};
+use crate::support::{LONG, now, number_of, options, pause, spawn};
 
 const KEYS: u64 = 5;
 
@@ -25,7 +25,7 @@ struct Written {
 
 #[test]
 fn a_killed_server_loses_no_acknowledged_write_and_repeats_no_change() {
-    let kills = scale("HOMEOSTAT_NATS_KILLS", 10);
+    let kills = number_of("HOMEOSTAT_NATS_KILLS", 10);
     let mut server = TestServer::start();
     let base = options(&server.url()).request_timeout(Duration::from_secs(30));
     let connection = base.clone().name("writer").connect().unwrap();

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::{WIDGET, client, client_of, connect, entry, key, names, owned, widget};
 use crate::support::server::TestServer;
-use crate::support::{options, removes_markers, scale, spawn};
+use crate::support::{number_of, options, removes_markers, spawn};
 use crate::until::until;
 
 /// Returns a server, a client, and the client's bucket.
@@ -188,7 +188,7 @@ fn owners_of_unknown_kinds_keep_their_dependents_when_a_client_starts() {
 /// A connection is closed at a random point of a deletion. `HOMEOSTAT_NATS_DELETIONS` sets the number of rounds.
 #[test]
 fn a_deletion_that_ends_at_any_moment_is_finished_by_the_next_client() {
-    let rounds = scale("HOMEOSTAT_NATS_DELETIONS", 6);
+    let rounds = number_of("HOMEOSTAT_NATS_DELETIONS", 6);
     let (server, checker, bucket) = world();
     for round in 0..rounds {
         for (propagation, left) in
@@ -264,7 +264,7 @@ fn a_waiting_owner_ends_although_two_clients_treat_its_dependents_differently() 
     let (server, one, _bucket) = world();
     let other = client(&server);
     let options = |propagation| DeleteOptions::default().propagation(propagation);
-    for round in 0..scale("HOMEOSTAT_NATS_ORPHANS", 30) {
+    for round in 0..number_of("HOMEOSTAT_NATS_ORPHANS", 30) {
         let [a, b, c] = ["a", "b", "c"].map(|name| format!("{name}-{round}"));
         let owner = create(&one, widget(&a, 1));
         for name in [&b, &c] {
@@ -291,7 +291,7 @@ fn a_refused_deletion_orphans_nothing() {
     let (server, one, _bucket) = world();
     let other = client(&server);
     let mut refused = 0;
-    for round in 0..scale("HOMEOSTAT_NATS_REFUSALS", 10) {
+    for round in 0..number_of("HOMEOSTAT_NATS_REFUSALS", 10) {
         let name = format!("a-{round}");
         let owner = create(&one, widget(&name, 1));
         let dependents: Vec<_> = (0..10).map(|number| format!("b-{round}-{number}")).collect();

@@ -14,7 +14,7 @@ use serde_json::json;
 use super::faults::{answered, follow, write};
 use super::{WIDGET, key, widget};
 use crate::support::cluster::{REPLICATED, TestCluster, change_leader};
-use crate::support::{is_at_least, scale, spawn, wait_for_long};
+use crate::support::{is_at_least, number_of, spawn, wait_for_long};
 
 fn client_of(connection: &NatsConnection) -> NatsClient {
     let config = NatsClient::bucket("TEST").history(64).replicas(3);
@@ -24,7 +24,7 @@ fn client_of(connection: &NatsConnection) -> NatsClient {
 /// Servers before version 2.10.19 lose updates.
 #[test]
 fn writers_lose_no_update_and_watches_no_change_while_the_leader_changes() {
-    let changes = scale("HOMEOSTAT_NATS_LEADERS", 2);
+    let changes = number_of("HOMEOSTAT_NATS_LEADERS", 2);
     let mut cluster = TestCluster::start();
     let base = cluster.options().request_timeout(Duration::from_secs(3));
     let connect = |name: &str| base.clone().name(name).connect().unwrap();

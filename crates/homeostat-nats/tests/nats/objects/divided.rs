@@ -25,7 +25,7 @@ fn connect(address: &str) -> Arc<dyn Client> {
 fn ground() -> Ground {
     let server = TestServer::start();
     let (client, at, namespace) = (Arc::new(client(&server)), server.address(), "default".to_owned());
-    Ground { client, server: at, address: Box::new(str::to_owned), namespace, _servers: Box::new(server) }
+    Ground { client, server: at, address: Box::new(str::to_owned), namespace, servers: Box::new(server) }
 }
 
 #[test]

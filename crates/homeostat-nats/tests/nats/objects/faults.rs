@@ -17,7 +17,7 @@ use serde_json::json;
 
 use super::{WIDGET, client, client_of, connect, key, owned, widget};
 use crate::support::server::TestServer;
-use crate::support::{options, pause, scale, spawn};
+use crate::support::{number_of, options, pause, spawn};
 use crate::until::until;
 
 /// Repeats a call until the server answers. Counts calls with an unknown outcome.
@@ -161,7 +161,7 @@ pub(super) fn follow(client: &NatsClient) -> Known {
 
 #[test]
 fn a_server_that_is_killed_loses_no_acknowledged_write_and_watches_stay_right() {
-    let kills = scale("HOMEOSTAT_NATS_KILLS", 10);
+    let kills = number_of("HOMEOSTAT_NATS_KILLS", 10);
     let mut server = TestServer::start();
     let connect =
         |server: &TestServer| options(&server.url()).request_timeout(Duration::from_secs(30)).connect().unwrap();

@@ -5,8 +5,9 @@ use std::time::Duration;
 use homeostat_nats::{NatsConnection, NatsHeaders, NatsOptions};
 use serde_json::Value;
 
-use super::server::{TestServer, free_port};
+use super::server::TestServer;
 use super::{options, pause, wait_for_long};
+use homeostat_test_support::system::free_port;
 
 /// The first server version that checks the expected revisions of all writes to a replicated bucket.
 pub(crate) const REPLICATED: [u32; 3] = [2, 10, 19];

@@ -8,6 +8,8 @@ pub(crate) mod server;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+pub(crate) use homeostat_test_support::system::{number_of, pause};
+
 use crate::until::within;
 use homeostat::Exponential;
 use homeostat_nats::{NatsConnection, NatsOptions};
@@ -27,11 +29,6 @@ pub(crate) fn now() -> Instant {
     Instant::now()
 }
 
-#[expect(clippy::disallowed_methods, reason = "sockets and other processes know no held clock")]
-pub(crate) fn pause(duration: Duration) {
-    thread::sleep(duration);
-}
-
 #[expect(clippy::disallowed_methods, reason = "a thread of the test's own, which it joins or which ends with it")]
 pub(crate) fn spawn<R: Send + 'static>(body: impl FnOnce() -> R + Send + 'static) -> JoinHandle<R> {
     thread::spawn(body)
@@ -41,12 +38,6 @@ pub(crate) fn spawn<R: Send + 'static>(body: impl FnOnce() -> R + Send + 'static
 /// machine.
 pub(crate) fn wait_for_long<R>(what: &str, check: impl FnMut() -> Option<R>) -> R {
     within(LONG * 6, what, check)
-}
-
-/// Returns a number from the environment that scales a test.
-pub(crate) fn scale(name: &str, default: usize) -> usize {
-    std::env::var(name)
-        .map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name} is {text:?}, not a number")))
 }
 
 /// Returns whether a server has at least this version.

@@ -8,8 +8,8 @@ use std::time::Duration;
 use homeostat_nats::protocol::{Frame, FrameParser};
 use homeostat_nats::{NatsHeaders, NatsMessage};
 
-use super::server::free_port;
 use super::{LONG, spawn};
+use homeostat_test_support::system::free_port;
 
 pub(crate) const INFO: &str =
     "INFO {\"server_name\":\"scripted\",\"version\":\"2.9.10\",\"headers\":true,\"max_payload\":1000}\r\n";

@@ -2,11 +2,11 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, ErrorKind};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU16, Ordering};
 
+use homeostat_test_support::system::free_port;
 use tempfile::TempDir;
 
 use crate::until::until;
@@ -17,22 +17,6 @@ pub(crate) struct TestServer {
     port: u16,
     folder: TempDir,
     arguments: Vec<String>,
-}
-
-/// Returns a free port.
-///
-/// It is outside the system's ephemeral range. In that range, a client could connect to itself while its server is
-/// down, and the server could not start again.
-pub(crate) fn free_port() -> u16 {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    let start = u16::try_from(std::process::id() % 1_000).unwrap() * 20;
-    for _ in 0..20_000 {
-        let port = 10_000 + (start + NEXT.fetch_add(1, Ordering::Relaxed)) % 20_000;
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            return port;
-        }
-    }
-    panic!("no free port");
 }
 
 impl TestServer {

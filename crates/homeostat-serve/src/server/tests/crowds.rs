@@ -1,6 +1,8 @@
 use super::slow::wait_for;
 use super::*;
 use homeostat::base::Clock;
+#[cfg(target_os = "linux")]
+use homeostat_test_support::system::in_a_process_of_its_own;
 
 #[test]
 fn ten_thousand_connections_are_refused_politely() {
@@ -66,27 +68,20 @@ fn one_client_has_a_quarter_of_the_connections_by_default() {
 fn a_connection_without_a_thread_is_refused() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-    const CHILD: &str = "HOMEOSTAT_TEST_CHILD";
-    if std::env::var_os(CHILD).is_none() {
-        let mut child = std::process::Command::new(std::env::current_exe().unwrap());
-        let name = "server::tests::crowds::a_connection_without_a_thread_is_refused";
-        let output = child.args(["--exact", name, "--nocapture"]).env(CHILD, "1").output().unwrap();
-        let [out, err] = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
-        assert!(output.status.success() && out.contains("1 passed"), "{}\n{out}\n{err}", output.status);
-        return;
-    }
-    let stack = 1 << 30;
-    let server = echo(|builder| builder.thread_options(homeostat::base::ThreadOptions::new().stack_size(stack)));
-    let usual = getrlimit(Resource::As);
-    let room_for_no_stack = usage().virtual_kib * 1024 + stack as u64 / 2;
-    setrlimit(Resource::As, Rlimit { current: Some(room_for_no_stack), maximum: usual.maximum }).unwrap();
-    let reply = RawClient::connect(&server).reply();
-    assert_eq!((reply.status, reply.body.as_str()), (503, "the server has no more threads\n"));
-    setrlimit(Resource::As, usual).unwrap();
-    // The server tries again.
-    let mut client = RawClient::with(&server, get("/"));
-    assert_eq!(client.reply().status, 200);
-    assert_eq!(server.counts().open_connections, 1);
+    in_a_process_of_its_own("server::tests::crowds::a_connection_without_a_thread_is_refused", || {
+        let stack = 1 << 30;
+        let server = echo(|builder| builder.thread_options(homeostat::base::ThreadOptions::new().stack_size(stack)));
+        let usual = getrlimit(Resource::As);
+        let room_for_no_stack = usage().virtual_kib * 1024 + stack as u64 / 2;
+        setrlimit(Resource::As, Rlimit { current: Some(room_for_no_stack), maximum: usual.maximum }).unwrap();
+        let reply = RawClient::connect(&server).reply();
+        assert_eq!((reply.status, reply.body.as_str()), (503, "the server has no more threads\n"));
+        setrlimit(Resource::As, usual).unwrap();
+        // The server tries again.
+        let mut client = RawClient::with(&server, get("/"));
+        assert_eq!(client.reply().status, 200);
+        assert_eq!(server.counts().open_connections, 1);
+    });
 }
 
 /// Measures the threads, memory and CPU time of idle watches. The figures include the client side, which has no

@@ -28,7 +28,7 @@ fn ground() -> Ground {
     let server = Server::builder((Ipv4Addr::LOCALHOST, 0)).objects(&api).build().unwrap().start().unwrap();
     let at = server.url().strip_prefix("http://").unwrap().to_owned();
     let (address, namespace) = (Box::new(|at: &str| format!("http://{at}")), "default".to_owned());
-    Ground { client, server: at, address, namespace, _servers: Box::new(server) }
+    Ground { client, server: at, address, namespace, servers: Box::new(server) }
 }
 
 #[test]

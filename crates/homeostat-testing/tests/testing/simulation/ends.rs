@@ -14,6 +14,7 @@ use homeostat::{
     ThreadOptions, Watch, WorkQueue, WorkerPool, Workers,
 };
 use homeostat_objects::{Kind, MemoryClient, ObjectStream, ObjectWatch};
+use homeostat_test_support::system::in_a_process_of_its_own;
 use homeostat_testing::Simulation;
 use parking_lot::Mutex;
 
@@ -356,7 +357,7 @@ fn no_thread_is_started() {
     fn threads() -> usize {
         std::fs::read_dir("/proc/self/task").map_or(0, Iterator::count)
     }
-    super::in_a_process_of_its_own("simulation::ends::no_thread_is_started", || {
+    in_a_process_of_its_own("simulation::ends::no_thread_is_started", || {
         let (before, started) = (threads(), Arc::new(AtomicUsize::new(0)));
         let count = Arc::clone(&started);
         let options = ThreadOptions::new().on_start(move |_name| {
@@ -400,7 +401,7 @@ fn a_failure_names_the_seed() {
 /// A run panics and drops a handle that waits for this run. The simulation fails, and the process continues.
 #[test]
 fn a_join_of_itself_while_a_run_unwinds() {
-    super::in_a_process_of_its_own("simulation::ends::a_join_of_itself_while_a_run_unwinds", || {
+    in_a_process_of_its_own("simulation::ends::a_join_of_itself_while_a_run_unwinds", || {
         let sim = Simulation::new(6);
         let (one, other) = ["one", "other"].map(|_| WorkQueue::builder().clock(sim.clock()).build()).into();
         let sleep = |cx: &Context, _key: &Key| -> Outcome {

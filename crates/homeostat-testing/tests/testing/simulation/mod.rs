@@ -15,7 +15,6 @@ mod selecting;
 mod steps;
 mod times;
 
-use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -96,15 +95,3 @@ fn panic_of(test: impl FnOnce()) -> String {
 
 /// The environment variable that marks the processes of tests.
 const CHILD: &str = "HOMEOSTAT_TEST_CHILD";
-
-/// Runs `body` in a separate process, which runs only the test `name`.
-fn in_a_process_of_its_own(name: &str, body: impl FnOnce()) {
-    if std::env::var_os(CHILD).is_some() {
-        body();
-        return;
-    }
-    let mut child = Command::new(std::env::current_exe().unwrap());
-    let output = child.args(["--exact", name, "--nocapture"]).env(CHILD, "1").output().unwrap();
-    let [out, err] = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
-    assert!(output.status.success() && out.contains("1 passed"), "{name}: {}\n{out}\n{err}", output.status);
-}

@@ -13,6 +13,7 @@ use homeostat_objects::{
     Api, Client, ClientError, ControllerExt, DeleteOptions, MemoryClient, Object, ObjectKey, ObjectMeta, ObjectRef,
     ObjectStream, ObjectWatch, PollEvents, Query, SharedObject, WatchEvent, owner_keys, set_controller,
 };
+use homeostat_test_support::system::in_a_process_of_its_own;
 use homeostat_testing::Simulation;
 
 use super::{MINUTE, Notes, Outcome, SECOND};
@@ -436,7 +437,7 @@ impl Clone for Hostile {
 #[test]
 fn a_run_that_wrote_may_panic_although_the_clone_of_its_key_panics_too() {
     const NAME: &str = "simulation::own_writes::a_run_that_wrote_may_panic_although_the_clone_of_its_key_panics_too";
-    super::in_a_process_of_its_own(NAME, || {
+    in_a_process_of_its_own(NAME, || {
         for panics in [true, false] {
             let sim = Simulation::new(1);
             let clock = sim.clock();

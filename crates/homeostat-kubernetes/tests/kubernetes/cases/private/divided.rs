@@ -36,6 +36,6 @@ fn processes_that_are_killed_paused_and_cut_off_run_each_key_in_one_place() {
         kinds::create_namespace(&client, &namespace);
         let (client, kubeconfig) = (Arc::new(client.clone()), kubeconfig.display().to_string());
         let address = Box::new(move |network: &str| format!("{network} {kubeconfig}"));
-        Ground { client, server: server.to_owned(), address, namespace, _servers: Box::new(()) }
+        Ground { client, server: server.to_owned(), address, namespace, servers: Box::new(()) }
     });
 }

@@ -12,8 +12,8 @@ use serde_json::Value;
 use crate::cases::{CONFIG_MAP, Follower, PATIENCE, Versions, delete, fresh, map};
 use crate::cluster::http::Http;
 use crate::cluster::{self, Options, Servers};
-use crate::support::{number_of, pause};
 use crate::until::within;
+use homeostat_test_support::system::{number_of, pause};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 

@@ -12,7 +12,7 @@ use crate::cluster::servers::{ADMIN, OTHER_ADMIN};
 use crate::cluster::{self, Options, Servers};
 use crate::forwarder::Forwarder;
 use crate::process_usage::usage;
-use crate::support::{number_of, pause};
+use homeostat_test_support::system::{number_of, pause};
 
 const MIB: u64 = 1_024 * 1_024;
 /// How many more threads and sockets a later point may have than an earlier one.
