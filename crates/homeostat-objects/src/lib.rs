@@ -1,7 +1,7 @@
 //! Kubernetes-style objects without a cluster: kinds, owners, finalizers, conflicts and watches.
 //!
-//! - [`Object`] is the trait of object types, and [`object!`](crate::object!) implements it. A [`DynamicObject`] has any
-//!   kind.
+//! - [`Object`] is the trait of object types, and [`object!`](crate::object!) implements it. A [`DynamicObject`] has
+//!   any kind.
 //! - A [`Client`] stores objects as JSON; [`Api`] is the typed interface to it. [`MemoryClient`] keeps the objects in
 //!   memory, and `FileClient` also in a file.
 //! - An [`ObjectWatch`] follows the objects of a client, and enqueues the keys of changed objects into controllers.

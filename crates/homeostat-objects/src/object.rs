@@ -15,10 +15,10 @@ use super::shared::SharedObject;
 
 /// A type of objects with a kind, metadata and optionally a status. Objects are read from JSON and written as JSON.
 ///
-/// The macro [`object!`](crate::object!) implements the trait for a type with a field `metadata`, and optionally a field
-/// `status`. The JSON of the type need not contain `apiVersion` and `kind`: [`to_json`](Self::to_json) adds them. If
-/// the kind is known only at run time, use [`DynamicObject`](super::DynamicObject). With the feature `k8s-openapi`, the
-/// types of that crate, such as `Deployment`, implement the trait.
+/// The macro [`object!`](crate::object!) implements the trait for a type with a field `metadata`, and optionally a
+/// field `status`. The JSON of the type need not contain `apiVersion` and `kind`: [`to_json`](Self::to_json) adds them.
+/// If the kind is known only at run time, use [`DynamicObject`](super::DynamicObject). With the feature `k8s-openapi`,
+/// the types of that crate, such as `Deployment`, implement the trait.
 ///
 /// # Examples
 ///
