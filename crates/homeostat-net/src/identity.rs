@@ -46,7 +46,7 @@ impl Identity {
     /// use homeostat_net::Identity;
     ///
     /// let fault = Identity::from_pem(b"no certificate", b"").unwrap_err();
-    /// assert_eq!(format!("the client certificate {fault}"), "the client certificate has no section BEGIN CERTIFICATE");
+    /// assert_eq!(fault.to_string(), "has no section BEGIN CERTIFICATE");
     /// ```
     pub fn from_pem(certificate: &[u8], key: &[u8]) -> Result<Self, IdentityFault> {
         let chain = certificates(certificate).map_err(IdentityFault::Certificate)?;

@@ -1,7 +1,7 @@
 //! Network connections of clients on blocking sockets: host names, time limits and TLS.
 //!
 //! The clients of [`homeostat-kubernetes`](https://docs.rs/homeostat-kubernetes) and
-//! [`homeostat-nats`](https://docs.rs/homeostat-nats) use this crate. A program needs it only for a client of its own.
+//! [`homeostat-nats`](https://docs.rs/homeostat-nats) use this crate. A program needs it only to write another client.
 //!
 //! | purpose | names |
 //! |---|---|
@@ -90,7 +90,7 @@ pub use self::pem::PemFault;
 pub use self::stream::{DeadlineStream, TimedStream, describe_timeout};
 pub use self::trust::Trust;
 
-/// Returns the TLS settings of a client that trusts some servers, and may present a certificate of its own.
+/// Returns TLS settings for a client. It trusts the servers of `trust`, and presents the certificate of `identity`.
 ///
 /// # Errors
 ///

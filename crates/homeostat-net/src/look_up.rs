@@ -12,17 +12,17 @@ use homeostat::{CancellationToken, Clock, ThreadOptions};
 
 use crate::sync::Mutex;
 
-/// How long the result of a look-up waits for a caller, if all its callers have given up.
+/// How long an unread result is kept.
 const KEPT: Duration = Duration::from_secs(60);
 
 /// The host name look-ups of a client. Clones share them.
 ///
-/// A call to the system's resolver cannot be interrupted, and may take a minute. It runs on a thread of its own, which
-/// is never joined, and ends with that call. Callers stop waiting at their deadline. Later callers of the same name
-/// wait for the same look-up, so each name has at most one thread.
+/// A call to the system's resolver cannot be interrupted, and may take a minute. It runs on a separate thread, which
+/// ends with that call and is never joined. Callers stop waiting at their deadline. Later callers of the same name wait
+/// for the same look-up, so each name has at most one thread.
 ///
-/// A result is for the callers that wait for it. If all of them have given up, it waits a minute for the next caller.
-/// Otherwise the next caller asks again.
+/// All callers that wait get the result, and the next caller asks again. If all of them have given up, the result is
+/// kept for the next caller, for at most a minute.
 ///
 /// # Examples
 ///
@@ -46,7 +46,7 @@ struct SharedLookUps {
     /// The name of the threads.
     thread: String,
     ask: Box<AskForName>,
-    /// The look-ups that run, and the ones whose result no caller has read yet.
+    /// Running look-ups, and ended ones with an unread result.
     by_name: Mutex<HashMap<HostAndPort, Arc<LookUp>>>,
 }
 
@@ -144,7 +144,7 @@ impl NameLookUps {
         result.addresses.map_err(|(kind, text)| LookUpError::Failed(io::Error::new(kind, text)))
     }
 
-    /// Returns the look-up of a name, starting it if there is none.
+    /// Returns the look-up of a name. Starts one if none is usable.
     fn join(&self, name: &HostAndPort) -> Result<Arc<LookUp>, LookUpError> {
         let SharedLookUps { clock, thread, by_name, .. } = &*self.0;
         let now = clock.nanos();
@@ -180,7 +180,7 @@ impl NameLookUps {
     }
 }
 
-/// Ends the waits for a look-up, also if its thread panics or cannot be started.
+/// Ends the waits for a look-up, even if its thread panics or cannot start.
 struct EndOfLookUp(Arc<LookUp>);
 
 impl EndOfLookUp {

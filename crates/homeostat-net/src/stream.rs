@@ -1,4 +1,4 @@
-//! TCP connections whose calls end in time.
+//! TCP connections with time limits.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use homeostat::Clock;
 use homeostat::rt::Nanos;
 
-/// A TCP connection whose calls have a time limit each.
+/// A TCP connection with a time limit for each call.
 ///
 /// # Examples
 ///
@@ -34,8 +34,8 @@ pub struct TimedStream {
 }
 
 impl TimedStream {
-    /// Wraps a connection that has no timeouts, such as one of [`dial`](crate::dial()). Nothing else may set its timeouts
-    /// meanwhile.
+    /// Wraps a connection that has no timeouts, such as one of [`dial`](crate::dial()). Nothing else may set its
+    /// timeouts meanwhile.
     #[must_use]
     pub fn new(stream: Arc<TcpStream>) -> Self {
         Self { stream, read_limit: None }
@@ -83,7 +83,7 @@ impl TimedStream {
     }
 }
 
-/// A TCP connection with one deadline for all calls together, such as a handshake.
+/// A TCP connection with one deadline for all calls together. Use it for a handshake.
 ///
 /// # Examples
 ///
@@ -113,8 +113,8 @@ pub struct DeadlineStream {
 }
 
 impl DeadlineStream {
-    /// Wraps a connection that has no timeouts. Calls fail once `deadline` has passed on `clock`. The timeouts of the last
-    /// call stay set on the socket.
+    /// Wraps a connection that has no timeouts. Calls fail once `deadline` has passed on `clock`. The timeouts of the
+    /// last call stay set on the socket.
     #[must_use]
     pub fn new(stream: Arc<TcpStream>, clock: Clock, deadline: Nanos) -> Self {
         Self { stream: TimedStream::new(stream), clock, deadline }
