@@ -17,7 +17,7 @@ const FLOORS: [&[&str]; 10] = [
     &["controller"],
     // The room `rt` re-exports names of lower rooms for higher ones.
     &["manager", "rt"],
-    &["export", "objects", "tls"],
+    &["export", "objects", "net"],
     &["sub", "kubernetes", "nats", "serve"],
     &["testing"],
     &["guide"],
@@ -390,7 +390,7 @@ fn circles(mut graph: BTreeMap<String, BTreeSet<String>>) -> Vec<String> {
 /// The crates above the core, and their rooms.
 const CRATES: [(&str, &str); 6] = [
     ("homeostat_objects", "objects"),
-    ("homeostat_net", "tls"),
+    ("homeostat_net", "net"),
     ("homeostat_kubernetes", "kubernetes"),
     ("homeostat_nats", "nats"),
     ("homeostat_serve", "serve"),
