@@ -251,6 +251,22 @@ mod tests {
 
     const MEMORY: Duration = Duration::from_secs(45);
 
+    #[test]
+    fn locks_that_are_taken_against_the_order_panic() {
+        let (moves, shards) = (Mutex::new(Moves::new()), Shards::new(MEMORY));
+        let in_order = || {
+            let _moves = moves.lock();
+            drop(shards.0.state.lock());
+        };
+        in_order();
+        let against = || {
+            let _state = shards.0.state.lock();
+            drop(moves.lock());
+        };
+        assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(against)).is_err());
+        in_order();
+    }
+
     /// Each search visits all keys.
     #[test]
     fn too_many_refused_keys_are_searched_rarely_and_the_old_ones_are_forgotten() {
