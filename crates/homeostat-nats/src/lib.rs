@@ -25,7 +25,7 @@
 //! let vms = Api::<DynamicObject>::of_kind(Arc::new(client), VM);
 //!
 //! let vm = vms.create(&DynamicObject::new(&VM, "default", "vm-1").with("cores", json!(4)))?;
-//! assert_eq!(vms.get(&vm.key())?.get("cores").unwrap(), 4);
+//! assert_eq!(vms.get(&vm.key())?.get("cores").unwrap(), json!(4));
 //! # Ok::<_, homeostat::BoxError>(())
 //! ```
 //!

@@ -107,6 +107,7 @@ pub struct LeaseElector {
 /// ```
 /// use homeostat_objects::{LeaseElector, MemoryClient};
 /// use std::sync::Arc;
+/// use std::time::Duration;
 ///
 /// let elector = LeaseElector::builder(Arc::new(MemoryClient::new()), "default", "backup");
 /// let error = elector.renew_deadline(Duration::from_secs(20)).build().unwrap_err();
