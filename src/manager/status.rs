@@ -14,7 +14,7 @@ use crate::watch::source::{SourceHandle, SourceStatus};
 
 /// The status of a manager, its controllers and its sources. Displays as a table.
 ///
-/// With the feature `signals`, [`Manager::run_until_signal`] prints the same table at SIGUSR1.
+/// With the feature `signals`, `Manager::run_until_signal` prints the same table at SIGUSR1.
 ///
 /// # Examples
 ///
