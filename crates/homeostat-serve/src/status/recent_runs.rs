@@ -143,16 +143,16 @@ mod tests {
         let (held, log) = (ManualClock::new(), Arc::<RunLog>::default());
         let clock = held.clock();
         let pool = WorkerPool::builder().threads(2).clock(clock.clone()).start().unwrap();
-        let (begin, began) = channel();
-        let (end, ended) = channel::<()>();
-        let ended = Mutex::new(ended);
+        let (report, has_begun) = channel();
+        let (end, may_end) = channel::<()>();
+        let may_end = Mutex::new(may_end);
         let threads = Arc::<Mutex<BTreeMap<usize, String>>>::default();
         let seen = Arc::clone(&threads);
         let reconcile = move |_cx: &Context, key: &usize| -> Result<Action, BoxError> {
             seen.lock().insert(*key, thread::current().name().unwrap().to_owned());
             if *key == SLOW {
-                begin.send(()).unwrap();
-                ended.lock().recv().unwrap();
+                report.send(()).unwrap();
+                may_end.lock().recv().unwrap();
             }
             held.advance(Duration::from_nanos(7));
             if *key == BAD { Err(terminal("no answer").into()) } else { Ok(Action::await_change()) }
@@ -166,7 +166,7 @@ mod tests {
         };
 
         vms.enqueue(SLOW);
-        began.recv().unwrap();
+        has_begun.recv().unwrap();
         for key in 0..RecentRun::MOST + 2 {
             run(key);
         }
