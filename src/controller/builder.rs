@@ -111,10 +111,9 @@ impl<K: Key + Sync + fmt::Debug> ControllerBuilder<K> {
 
     /// Every `interval`, runs all keys that the watches know, at low priority. Default: never.
     ///
-    /// A resync calls the mappings of the watches on the control thread of the pool. Mappings must be quick: a slow one
-    /// delays the syncs and resyncs of all controllers of the pool, and a warning says so. Give a controller with slow
-    /// mappings [its own threads](Self::own_threads). The first resync is one interval after the start. Keys that are
-    /// queued, running, in backoff or debounced stay as they are.
+    /// A resync calls the mappings of the watches on a thread of the pool, once one is free. While the controller is
+    /// suspended, the resync waits. The first resync is one interval after the start. Keys that are queued, running, in
+    /// backoff or debounced stay as they are.
     pub fn resync(mut self, interval: Duration) -> Self {
         self.state.resync = Some(interval);
         self

@@ -34,7 +34,6 @@ use self::control::ControlTask;
 use self::job::ControllerJob;
 use self::running::{ControllerBody, control_thread};
 use self::source::SourceStart;
-use self::source_list::AcceptedChanges;
 use self::state::{ControllerState, Started};
 use crate::base::error::StartError;
 use crate::base::running::Running;
@@ -186,8 +185,7 @@ impl<K: Key + Sync + fmt::Debug> Controller<K> {
             // Locked, so that a change of the limit either happens before the start or reaches the pool.
             let max_concurrent = state.max_concurrent.lock();
             let membership = pool.pool.join(ControllerJob::new(&state, reconcile, policy), *max_concurrent);
-            let (control, timer) = (pool.control.waker(), pool.timer.waker());
-            state.start(Started { membership, control, timer, debounce, options })
+            state.start(Started { membership, control: pool.timer.waker(), debounce, options })
         };
         state.set_conditions(|conditions| conditions.leading = leading);
         let count = sources.len();
@@ -203,8 +201,6 @@ impl<K: Key + Sync + fmt::Debug> Controller<K> {
                 sync_timeout,
                 sync_until: now.after(sync_timeout),
                 resynced: now,
-                selected: AcceptedChanges::default(),
-                synced: false,
                 _part: state.end.part(),
             };
             let thread = control_thread(name);
