@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::observers::EndedRun;
 use super::rate::{check_max_concurrent, check_rate};
-use super::source::Sources;
+use super::sources::Sources;
 use super::state::{ControllerState, StateSettings};
 use super::{Controller, StartSettings, Unstarted};
 use crate::base::backoff::Exponential;

@@ -14,7 +14,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::source_list::Syncing;
+use super::sources::Syncing;
 use super::state::{ControllerState, RESYNC_ACTIVE, RESYNC_ALL, RESYNC_SELECTED, RunConditions};
 use crate::base::end::EndPart;
 use crate::base::sync::atomic::Ordering::SeqCst;

@@ -8,8 +8,7 @@ mod job;
 mod observers;
 mod rate;
 mod running;
-mod source;
-mod source_list;
+mod sources;
 mod state;
 mod status;
 #[cfg(all(test, not(loom)))]
@@ -26,14 +25,14 @@ pub use self::failed_keys::FailedKey;
 pub use self::handle::ControllerHandle;
 pub(crate) use self::handle::ManagedController;
 pub use self::observers::{EndedRun, RunOutcome};
-pub use self::source::Sources;
+pub use self::sources::Sources;
 pub use self::status::{ControllerMetrics, ControllerPhase, ControllerStatus, RunningKey};
 pub use self::waiters::WaitError;
 
 use self::control::ControlTask;
 use self::job::ControllerJob;
 use self::running::{ControllerBody, control_thread};
-use self::source::SourceStart;
+use self::sources::SourceStart;
 use self::state::{ControllerState, Started};
 use crate::base::error::StartError;
 use crate::base::running::Running;

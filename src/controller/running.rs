@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::handle::ControllerHandle;
-use super::source::{SourceStart, Target};
+use super::sources::{SourceStart, Target};
 use super::state::{ControllerState, Started};
 use crate::base::end::EndHook;
 use crate::base::error::{BoxError, EndError, StartError, StillRunning};

@@ -15,7 +15,7 @@ use std::time::Duration;
 use super::failed_keys::FailedKeys;
 use super::observers::{RunObserver, RunObservers};
 use super::rate::RateLimiter;
-use super::source_list::{AcceptedChanges, SourceList};
+use super::sources::{AcceptedChanges, SourceList};
 use super::waiters::{KeyWaiters, WaitError};
 use crate::base::cancel::CancellationToken;
 use crate::base::clock::Clock;

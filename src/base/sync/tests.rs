@@ -18,7 +18,7 @@ const ORDER: [&str; 22] = [
     "objects::members::shards::gate::KeptKeys",
     "objects::members::shards::moves::Moves",
     "objects::members::shards::ShardsState",
-    "controller::source_list::SourceEntries",
+    "controller::sources::SourceEntries",
     "controller::state::RunConditions",
     "watch::core::CoreState",
     "watch::subscriber_buffer::BufferState",
