@@ -121,8 +121,7 @@
 //! driver            starts and stops components
 //! elector           tries to lead, and renews the term, if the manager has an elector
 //! elector-watchdog  ends the term in time if the renewal hangs
-//! pool-0 … pool-n   run the reconcilers of all controllers
-//! pool-control      syncs and resyncs all controllers
+//! pool-0 … pool-n   run the reconcilers of all controllers, and resync them
 //! pool-timer        ends the delays of all controllers, cancels runs and polls at their deadline
 //! per producer      a poller, a polled watch, a function of yours
 //! ```

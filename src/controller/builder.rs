@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::observers::EndedRun;
 use super::rate::{check_max_concurrent, check_rate};
-use super::source::Sources;
+use super::sources::Sources;
 use super::state::{ControllerState, StateSettings};
 use super::{Controller, StartSettings, Unstarted};
 use crate::base::backoff::Exponential;
@@ -111,10 +111,9 @@ impl<K: Key + Sync + fmt::Debug> ControllerBuilder<K> {
 
     /// Every `interval`, runs all keys that the watches know, at low priority. Default: never.
     ///
-    /// A resync calls the mappings of the watches on the control thread of the pool. Mappings must be quick: a slow one
-    /// delays the syncs and resyncs of all controllers of the pool, and a warning says so. Give a controller with slow
-    /// mappings [its own threads](Self::own_threads). The first resync is one interval after the start. Keys that are
-    /// queued, running, in backoff or debounced stay as they are.
+    /// A resync calls the mappings of the watches on a thread of the pool, once one is free. While the controller is
+    /// suspended, the resync waits. The first resync is one interval after the start. Keys that are queued, running, in
+    /// backoff or debounced stay as they are.
     pub fn resync(mut self, interval: Duration) -> Self {
         self.state.resync = Some(interval);
         self

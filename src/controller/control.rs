@@ -1,23 +1,29 @@
-//! The control task of a controller: waits for the initial listings, then resyncs. The control thread of the pool runs
-//! it.
+//! The control task of a controller, and its resyncs.
+//!
+//! The task runs on the timer thread of the pool. It waits for the initial listings, and requests resyncs. A resync
+//! calls mappings, which are user code. Therefore a thread of the pool runs it, before it takes keys of the controller.
+//!
+//! # Invariants
+//!
+//! - One thread at a time resyncs. A request during a resync leads to another resync.
+//! - While a resync is wanted, a thread that serves the controller ends its turn after a run. So a busy controller is
+//!   resynced, and resyncs without a pause leave time for runs.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::source_list::{AcceptedChanges, Syncing};
-use super::state::ControllerState;
+use super::sources::Syncing;
+use super::state::{ControllerState, RESYNC_ACTIVE, RESYNC_ALL, RESYNC_SELECTED, RunConditions};
 use crate::base::end::EndPart;
+use crate::base::sync::atomic::Ordering::SeqCst;
 use crate::base::task::{Next, Task};
 use crate::base::text::OneLine;
 use crate::base::thread::panic_message;
 use crate::base::time::{Nanos, Rounded};
 use crate::queue::{EnqueueMethod, Key};
 use crate::watch::source::{SourceHandle, SourceStatus};
-
-/// A resync that takes longer is reported: it delays the other controllers of its pool.
-const SLOW_RESYNC: Duration = Duration::from_secs(1);
 
 /// The reason why a controller stopped by itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,7 +45,7 @@ pub enum ControllerError {
         /// The name of the source.
         source_name: String,
     },
-    /// The control thread panicked, in code of a listed key or in the logger.
+    /// A resync panicked, in code of a listed key or in the logger.
     Panicked {
         /// The name of the controller.
         controller: String,
@@ -62,7 +68,7 @@ impl fmt::Display for ControllerError {
             }
             Self::Panicked { controller, message } => {
                 let (controller, message) = (OneLine(controller), OneLine(message));
-                write!(f, "controller {controller}: its thread panicked: {message}")
+                write!(f, "controller {controller}: its resync panicked: {message}")
             }
         }
     }
@@ -84,95 +90,80 @@ pub(super) struct ControlTask<K: Key> {
     pub(super) sync_until: Nanos,
     /// The time of the last resync, or of the start.
     pub(super) resynced: Nanos,
-    /// The changes that the sources had accepted after the last resync of selected keys.
-    pub(super) selected: AcceptedChanges,
-    pub(super) synced: bool,
     /// Dropped last: the controller may end then.
     pub(super) _part: EndPart,
 }
 
-impl<K: Key> ControlTask<K> {
-    /// Lets keys run once all listings are complete. Returns whether the task continues.
-    fn sync(&mut self, now: Nanos) -> bool {
-        let controller = self.state.name.as_str();
-        match self.state.sources.syncing() {
-            Syncing::Synced => {
-                self.synced = true;
-                log::info!(controller; "{controller}: all sources are synced");
-                self.state.set_conditions(|conditions| conditions.synced = true);
-                self.state.waiters.settle(None);
-            }
-            Syncing::Ended(source_name) => {
-                // Checked after the sources: a manager closes all controllers before it stops the first watch.
-                if !self.state.is_stopped() {
-                    let controller = controller.to_owned();
-                    self.state.fail(ControllerError::SourceEnded { controller, source_name }.into());
-                }
-                return false;
-            }
-            Syncing::Missing(missing) if now >= self.sync_until => {
-                let sources = missing.iter().map(SourceHandle::status).collect();
-                let controller = controller.to_owned();
-                let error = ControllerError::SyncTimeout { controller, sources, timeout: self.sync_timeout };
-                self.state.fail(error.into());
-                return false;
-            }
-            Syncing::Missing(_) => {}
-        }
-        true
-    }
-
-    fn control(&mut self, now: Nanos) -> Next {
-        if self.state.is_stopped() {
+impl<K: Key> Task for ControlTask<K> {
+    fn step(&mut self, now: Nanos) -> Next {
+        let state = &*self.state;
+        let RunConditions { synced, stopped, .. } = state.conditions();
+        if stopped {
             return Next::Finished;
         }
-        if !self.synced {
-            if !self.sync(now) {
+        if !synced {
+            let controller = state.name.clone();
+            let error = match state.sources.syncing() {
+                Syncing::Synced => None,
+                Syncing::Ended(source_name) => Some(ControllerError::SourceEnded { controller, source_name }),
+                Syncing::Missing(missing) if now >= self.sync_until => {
+                    let sources = missing.iter().map(SourceHandle::status).collect();
+                    Some(ControllerError::SyncTimeout { controller, sources, timeout: self.sync_timeout })
+                }
+                Syncing::Missing(_) => return Next::At(self.sync_until),
+            };
+            if let Some(error) = error {
+                // Checked after the sources: a manager closes all controllers before it stops the first watch.
+                if !state.is_stopped() {
+                    state.fail(error.into());
+                }
                 return Next::Finished;
             }
-            if !self.synced {
-                return Next::At(self.sync_until);
-            }
+            let controller = state.name.as_str();
+            log::info!(controller; "{controller}: all sources are synced");
+            state.set_conditions(|conditions| conditions.synced = true);
+            state.waiters.settle(None);
         }
-        let interval = *self.state.resync.lock();
-        let is_due = interval.is_some_and(|interval| now >= self.resynced.after(interval));
-        let is_wanted = self.state.takes_resync();
-        if is_wanted {
-            self.state.sources.for_each(|source| source.trigger());
-            self.state.gates.resync_begins(self.selected.are_enqueued());
-        }
-        if is_wanted || is_due {
-            let controller = self.state.name.as_str();
-            let keys = if is_due { "all keys" } else { "the keys that its gates select" };
-            log::debug!(controller, keys; "{controller}: resync of {keys}");
-            let method = if is_due { EnqueueMethod::EnqueueResync } else { EnqueueMethod::EnqueueSelected };
-            self.state.sources.for_each(|source| source.resync(method));
-            let took = self.state.clock.nanos().since(now);
-            if took > SLOW_RESYNC {
-                let took = Rounded(took);
-                log::warn!(
-                    controller, after:% = took;
-                    "{controller}: the mappings of a resync took {took}; meanwhile no controller of the pool was synced"
-                );
-            }
-        }
-        if is_wanted {
-            self.selected = self.state.sources.accepted();
-        }
-        if is_due {
+        let interval = *state.resync.lock();
+        if interval.is_some_and(|interval| now >= self.resynced.after(interval)) {
             self.resynced = now;
+            state.request_resync(RESYNC_ALL);
         }
         Next::At(interval.map_or(Nanos::NEVER, |interval| self.resynced.after(interval)))
     }
 }
 
-impl<K: Key> Task for ControlTask<K> {
-    /// Runs one step. A panic fails the controller.
-    fn step(&mut self, now: Nanos) -> Next {
-        catch_unwind(AssertUnwindSafe(|| self.control(now))).unwrap_or_else(|panic| {
-            let (controller, message) = (self.state.name.clone(), panic_message(&*panic).to_owned());
-            self.state.fail(ControllerError::Panicked { controller, message }.into());
-            Next::Finished
-        })
+impl<K: Key> ControllerState<K> {
+    /// Runs the wanted resyncs, once. A panic fails the controller.
+    pub(super) fn resync(&self) {
+        let begin = |flags| (1..RESYNC_ACTIVE).contains(&flags).then_some(RESYNC_ACTIVE);
+        if let Ok(flags) = self.resyncs.fetch_update(SeqCst, SeqCst, begin) {
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.run_resync(flags))) {
+                let (controller, message) = (self.name.clone(), panic_message(&*panic).to_owned());
+                self.fail(ControllerError::Panicked { controller, message }.into());
+            }
+            self.resyncs.fetch_and(!RESYNC_ACTIVE, SeqCst);
+        }
+    }
+
+    fn run_resync(&self, flags: u8) {
+        let is_selective = flags & RESYNC_SELECTED != 0;
+        if is_selective {
+            self.sources.for_each(|source| source.trigger());
+            let is_last_done = self.selected.lock().are_enqueued();
+            self.gates.resync_begins(is_last_done);
+        }
+        let (keys, method) = match flags & RESYNC_ALL {
+            0 => ("the keys that its gates select", EnqueueMethod::EnqueueSelected),
+            _ => ("all keys", EnqueueMethod::EnqueueResync),
+        };
+        let controller = self.name.as_str();
+        log::debug!(controller, keys; "{controller}: resync of {keys}");
+        self.sources.for_each(|source| source.resync(method));
+        if is_selective {
+            let accepted = self.sources.accepted();
+            // Dropped without the lock: it may be the last owner of a removed source.
+            let _last = std::mem::replace(&mut *self.selected.lock(), accepted);
+        }
     }
 }

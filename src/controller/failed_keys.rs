@@ -3,7 +3,7 @@
 //! Errors are kept for a bounded number of parked keys and of failing keys: the latest failures. Other failing keys are
 //! only counted: the queue keeps them too. Other parked keys are forgotten, so that they take no memory.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::time::Instant;
 
 use crate::base::clock::Clock;
@@ -164,34 +164,8 @@ struct FailedKeyTable<K> {
 /// The parked or the failing keys.
 struct KeptErrors<K> {
     count: usize,
-    /// The kept errors, by the number of the failure.
-    failed: HashMap<u64, FailedKey<K>, FastState>,
-    order: Order,
-}
-
-/// The numbers of the failures with kept errors. The oldest failure has the lowest number. This type does not depend on
-/// the type of the keys, so it is compiled once.
-#[derive(Default)]
-struct Order(BTreeSet<u64>);
-
-impl Order {
-    fn add(&mut self, number: u64) {
-        self.0.insert(number);
-    }
-
-    fn remove(&mut self, number: u64) {
-        self.0.remove(&number);
-    }
-
-    /// Removes and returns the oldest failure if there are more than `most`.
-    fn remove_surplus(&mut self, most: usize) -> Option<u64> {
-        if self.0.len() > most { self.0.pop_first() } else { None }
-    }
-
-    /// Returns all numbers, the oldest failure first.
-    fn list(&self) -> Vec<u64> {
-        self.0.iter().copied().collect()
-    }
+    /// The kept errors, by the number of the failure. The oldest failure has the lowest number.
+    failed: BTreeMap<u64, FailedKey<K>>,
 }
 
 /// Keys that were removed from the table, to be dropped outside the lock.
@@ -199,7 +173,7 @@ type RemovedKeys<K> = ([Option<K>; 2], [Option<FailedKey<K>>; 2]);
 
 impl<K: Key> FailedKeyTable<K> {
     fn new(most: usize) -> Self {
-        let kept = || KeptErrors { count: 0, failed: HashMap::default(), order: Order::default() };
+        let kept = || KeptErrors { count: 0, failed: BTreeMap::new() };
         Self { known: HashMap::default(), failing: kept(), parked: kept(), number: 0, most }
     }
 
@@ -252,7 +226,7 @@ impl<K: Key> FailedKeyTable<K> {
     /// Returns the parked or the failing keys with their errors, the oldest failure first.
     fn list(&self, parked: bool) -> Vec<FailedKey<K>> {
         let kept = if parked { &self.parked } else { &self.failing };
-        kept.order.list().iter().filter_map(|number| kept.failed.get(number).cloned()).collect()
+        kept.failed.values().cloned().collect()
     }
 
     fn keys(&self) -> Vec<K> {
@@ -268,14 +242,12 @@ impl<K> KeptErrors<K> {
     /// Adds a key. Returns the oldest one if there are more than `most`.
     fn add(&mut self, number: u64, failed: FailedKey<K>, most: usize) -> Option<FailedKey<K>> {
         self.count += 1;
-        self.order.add(number);
         self.failed.insert(number, failed);
-        self.order.remove_surplus(most).and_then(|oldest| self.failed.remove(&oldest))
+        if self.failed.len() > most { self.failed.pop_first().map(|(_, oldest)| oldest) } else { None }
     }
 
     fn remove(&mut self, number: u64) -> Option<FailedKey<K>> {
         self.count -= 1;
-        self.order.remove(number);
         self.failed.remove(&number)
     }
 }

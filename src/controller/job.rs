@@ -56,7 +56,7 @@ impl<K: Key + Sync + fmt::Debug> RunHooks<K> for Arc<ControllerState<K>> {
     const TIMED: bool = true;
 
     fn is_shut(&self) -> bool {
-        !ControllerState::takes_keys(self)
+        !ControllerState::takes_keys(self) || self.wants_resync()
     }
 
     fn take_token(&self) -> bool {
@@ -181,14 +181,17 @@ impl<K: Key + Sync + fmt::Debug> ControllerJob<K> {
 
 impl<K: Key + Sync + fmt::Debug> Job for ControllerJob<K> {
     fn serve(&self, turn: &PoolTurn<'_>) {
-        let mut runner = self.runner(turn);
         let state = self.state();
+        if state.wants_resync() {
+            state.resync();
+        }
+        let mut runner = self.runner(turn);
         runner.serve(turn, || state.queue.shared.try_dequeue(|| !state.takes_keys()));
         self.runners.lock().push(runner);
     }
 
     fn has_work(&self) -> bool {
-        self.state().queue.shared.has_ready()
+        self.state().queue.shared.has_ready() || self.state().wants_resync()
     }
 
     fn not_before(&self) -> Nanos {
@@ -202,7 +205,7 @@ impl<K: Key + Sync + fmt::Debug> Job for ControllerJob<K> {
     }
 
     /// Notifies the threads that wait for the end of a stopped controller. If the controller is stopped after this
-    /// check, the end of its control thread notifies them.
+    /// check, the end of its control task notifies them.
     fn left(&self) {
         if self.state().is_stopped() {
             self.state().end_membership();

@@ -8,8 +8,7 @@ mod job;
 mod observers;
 mod rate;
 mod running;
-mod source;
-mod source_list;
+mod sources;
 mod state;
 mod status;
 #[cfg(all(test, not(loom)))]
@@ -26,15 +25,14 @@ pub use self::failed_keys::FailedKey;
 pub use self::handle::ControllerHandle;
 pub(crate) use self::handle::ManagedController;
 pub use self::observers::{EndedRun, RunOutcome};
-pub use self::source::Sources;
+pub use self::sources::Sources;
 pub use self::status::{ControllerMetrics, ControllerPhase, ControllerStatus, RunningKey};
 pub use self::waiters::WaitError;
 
 use self::control::ControlTask;
 use self::job::ControllerJob;
 use self::running::{ControllerBody, control_thread};
-use self::source::SourceStart;
-use self::source_list::AcceptedChanges;
+use self::sources::SourceStart;
 use self::state::{ControllerState, Started};
 use crate::base::error::StartError;
 use crate::base::running::Running;
@@ -186,8 +184,7 @@ impl<K: Key + Sync + fmt::Debug> Controller<K> {
             // Locked, so that a change of the limit either happens before the start or reaches the pool.
             let max_concurrent = state.max_concurrent.lock();
             let membership = pool.pool.join(ControllerJob::new(&state, reconcile, policy), *max_concurrent);
-            let (control, timer) = (pool.control.waker(), pool.timer.waker());
-            state.start(Started { membership, control, timer, debounce, options })
+            state.start(Started { membership, control: pool.timer.waker(), debounce, options })
         };
         state.set_conditions(|conditions| conditions.leading = leading);
         let count = sources.len();
@@ -203,8 +200,6 @@ impl<K: Key + Sync + fmt::Debug> Controller<K> {
                 sync_timeout,
                 sync_until: now.after(sync_timeout),
                 resynced: now,
-                selected: AcceptedChanges::default(),
-                synced: false,
                 _part: state.end.part(),
             };
             let thread = control_thread(name);

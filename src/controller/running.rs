@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::handle::ControllerHandle;
-use super::source::{SourceStart, Target};
+use super::sources::{SourceStart, Target};
 use super::state::{ControllerState, Started};
 use crate::base::end::EndHook;
 use crate::base::error::{BoxError, EndError, StartError, StillRunning};
@@ -154,9 +154,10 @@ impl<K: Key> ControllerState<K> {
     ) -> Result<SourceHandle, StartError> {
         let name = self.name.as_str();
         let thread_name = format!("{name}-source-{}", self.sources.next_number());
-        let Started { debounce, options, control, timer, .. } = started;
+        let Started { debounce, options, control, .. } = started;
         let (queue, gates) = (&self.queue, &self.gates);
-        let target = Target { queue, gates, controller: name, thread_name, debounce: *debounce, options, timer };
+        let target =
+            Target { queue, gates, controller: name, thread_name, debounce: *debounce, options, timer: control };
         let (source, handle) = start(&target)?;
         let control = control.clone();
         handle.synced().on_set(Box::new(move |_| control.set()));

@@ -15,14 +15,14 @@ use std::time::Duration;
 use super::failed_keys::FailedKeys;
 use super::observers::{RunObserver, RunObservers};
 use super::rate::RateLimiter;
-use super::source_list::SourceList;
+use super::sources::{AcceptedChanges, SourceList};
 use super::waiters::{KeyWaiters, WaitError};
 use crate::base::cancel::CancellationToken;
 use crate::base::clock::Clock;
 use crate::base::end::End;
 use crate::base::sync::Mutex;
 use crate::base::sync::atomic::Ordering::SeqCst;
-use crate::base::sync::atomic::{AtomicBool, AtomicUsize};
+use crate::base::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize};
 use crate::base::task_thread::TaskWaker;
 use crate::base::thread::ThreadOptions;
 use crate::base::time::Nanos;
@@ -53,6 +53,13 @@ impl RunConditions {
     }
 }
 
+/// The flag of a wanted resync of all keys.
+pub(super) const RESYNC_ALL: u8 = 1;
+/// The flag of a wanted resync of the keys that the gates select.
+pub(super) const RESYNC_SELECTED: u8 = 2;
+/// The flag of a resync that a thread runs now.
+pub(super) const RESYNC_ACTIVE: u8 = 4;
+
 /// Creates a gate for its controller.
 pub(super) type NewGate<K> = Box<dyn FnOnce(&GateHost<K>) -> Arc<dyn Gate> + Send>;
 
@@ -82,8 +89,10 @@ pub(super) struct ControllerState<K: Key> {
     pub(super) observers: RunObservers,
     /// The gates of the settings and of the watches.
     pub(super) gates: Gates,
-    /// Whether a gate has asked for a resync.
-    resync_wanted: AtomicBool,
+    /// The flags of wanted and active resyncs.
+    pub(super) resyncs: AtomicU8,
+    /// The changes that the sources had accepted after the last resync of selected keys.
+    pub(super) selected: Mutex<AcceptedChanges>,
     pub(super) waiters: Arc<KeyWaiters<K>>,
     pub(super) timeout: Option<Duration>,
     pub(super) unready_after: Option<Duration>,
@@ -111,10 +120,8 @@ pub(super) struct ControllerState<K: Key> {
 /// The parts of a controller that exist from its start on.
 pub(super) struct Started {
     pub(super) membership: Membership,
-    /// Triggers a step of the control task.
+    /// Triggers a step of the control task. Its thread also runs the watchdogs of the sources.
     pub(super) control: TaskWaker,
-    /// The thread for the watchdogs of the sources.
-    pub(super) timer: TaskWaker,
     /// The debounce of subscriptions.
     pub(super) debounce: Option<(Duration, Duration)>,
     /// The options for sources without thread options.
@@ -145,9 +152,7 @@ impl<K: Key + Sync + fmt::Debug> ControllerState<K> {
                 queue.clone(),
                 Arc::new(move || {
                     if let Some(state) = resynced.upgrade() {
-                        // On the control thread, because mappings are user code.
-                        state.resync_wanted.store(true, SeqCst);
-                        state.wake_control();
+                        state.request_resync(RESYNC_SELECTED);
                     }
                 }),
             );
@@ -155,7 +160,8 @@ impl<K: Key + Sync + fmt::Debug> ControllerState<K> {
             Self {
                 name,
                 gates: Gates::new(clock.clone(), gates),
-                resync_wanted: AtomicBool::new(false),
+                resyncs: AtomicU8::new(0),
+                selected: Mutex::default(),
                 queue,
                 abort: CancellationToken::new(),
                 failed: FailedKeys::new(clock.clone(), settings.max_failed_keys),
@@ -188,9 +194,18 @@ impl<K: Key + Sync + fmt::Debug> ControllerState<K> {
 }
 
 impl<K: Key> ControllerState<K> {
-    /// Returns whether a gate has asked for a resync since the last call.
-    pub(super) fn takes_resync(&self) -> bool {
-        self.resync_wanted.swap(false, SeqCst)
+    /// Lets a thread of the pool resync soon. If the controller takes no keys, it does so once it takes keys again.
+    pub(super) fn request_resync(&self, flag: u8) {
+        self.resyncs.fetch_or(flag, SeqCst);
+        if let Some(started) = self.started() {
+            started.membership.release();
+        }
+    }
+
+    /// Returns whether a thread of the pool has to resync.
+    #[inline]
+    pub(super) fn wants_resync(&self) -> bool {
+        (1..RESYNC_ACTIVE).contains(&self.resyncs.load(SeqCst))
     }
 
     /// Keeps the parts that exist from the start on. A controller starts once.
@@ -314,9 +329,10 @@ impl<K: Key> ControllerState<K> {
         }
     }
 
-    /// Returns the time at which the next key may run; zero for now. From now on a queued key waits for its token.
+    /// Returns the time at which the next key or resync may run; zero for now. From now on a queued key waits for its
+    /// token.
     pub(super) fn next_token(&self) -> Nanos {
-        self.rate.next(|| self.queue.shared.has_ready())
+        if self.wants_resync() { Nanos::ZERO } else { self.rate.next(|| self.queue.shared.has_ready()) }
     }
 
     /// Forgets the failure of a key after its scheduled run was cancelled, unless the key was requested since.

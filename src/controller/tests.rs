@@ -4,7 +4,7 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::AtomicUsize;
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -15,34 +15,25 @@ use crate::{Action, BoxError, Context, Controller, Enqueue, EnqueueOutcome, Runn
 /// The time limit of a failed test.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Returns a pool with one thread, and the number of further threads to refuse.
-fn pool() -> (Running<WorkerPool>, Arc<AtomicUsize>) {
-    let refusals = Arc::new(AtomicUsize::new(0));
-    let options = ThreadOptions::new().refusing(Arc::clone(&refusals));
-    (WorkerPool::builder().threads(1).thread_options(options).start().unwrap(), refusals)
+fn pool() -> Running<WorkerPool> {
+    WorkerPool::builder().threads(1).start().unwrap()
 }
 
-fn controller() -> Controller<char> {
-    let reconcile = |_: &Context, _: &char| Ok::<_, Infallible>(Action::await_change());
-    Controller::builder("vm", reconcile).build().unwrap()
+/// Refuses the first thread.
+fn refusing() -> ThreadOptions {
+    ThreadOptions::new().refusing(Arc::new(AtomicUsize::new(1)))
 }
 
 #[test]
-fn a_pool_without_a_thread_for_delays_and_a_controller_without_one_for_control_do_not_start() {
-    let refused = ThreadOptions::new().refusing(Arc::new(AtomicUsize::new(1)));
-    let error = WorkerPool::builder().thread_options(refused).start().unwrap_err();
+fn a_pool_without_a_thread_for_delays_does_not_start_nor_does_its_controller() {
+    let error = WorkerPool::builder().thread_options(refusing()).start().unwrap_err();
     assert_eq!(error.to_string(), "the system cannot start thread pool-timer");
-    let (pool, refusals) = pool();
-    refusals.store(1, SeqCst);
-    let refused = controller();
+    let reconcile = |_: &Context, _: &char| Ok::<_, Infallible>(Action::await_change());
+    let refused = Controller::builder("vm", reconcile).own_threads(1).thread_options(refusing()).build().unwrap();
     let handle = refused.handle();
-    let error = refused.start(&pool).unwrap_err();
-    assert_eq!(error.to_string(), "the system cannot start thread vm-control-0");
-    assert_eq!(refusals.load(SeqCst), 0);
+    let error = refused.start(&pool()).unwrap_err();
+    assert_eq!(error.to_string(), "the system cannot start thread vm-timer");
     assert_eq!(handle.enqueue('k'), EnqueueOutcome::Closed);
-    let controller = controller().start(&pool).unwrap();
-    controller.enqueue('k');
-    controller.wait(&'k', PATIENCE).unwrap();
 }
 
 /// Sends its name when its thread ends.
@@ -60,7 +51,7 @@ fn all_earlier_threads_have_ended_if_the_system_refuses_one() {
         static END: std::cell::RefCell<Option<EndOfThread>> = const { std::cell::RefCell::new(None) };
     }
     for refused in ["vm-0", "vm-2"] {
-        let (pool, _) = pool();
+        let pool = pool();
         let queue = WorkQueue::new();
         queue.enqueue('k');
         let reconcile = |_: &Context, _: &char| Ok::<_, Infallible>(Action::await_change());
@@ -99,12 +90,12 @@ fn a_start_ends_the_delay_of_a_queue_without_a_timer_thread() {
         runs.send(*key)?;
         Ok(Action::await_change())
     };
-    let no_thread = ThreadOptions::new().refusing(Arc::new(AtomicUsize::new(1)));
+    let no_thread = refusing();
     let controller = Controller::builder("quiet", reconcile).thread_options(no_thread).build().unwrap();
     let handle = controller.handle();
     assert_eq!(handle.queue().enqueue_after('d', Duration::from_millis(1)), EnqueueOutcome::Scheduled);
     assert!(matches!(handle.queue().state(&'d'), KeyState::Delayed(_)));
-    let (pool, _) = pool();
+    let pool = pool();
     let _running = controller.start(&pool).unwrap();
     assert_eq!(ran.recv_timeout(PATIENCE), Ok('d'));
 }
@@ -112,7 +103,8 @@ fn a_start_ends_the_delay_of_a_queue_without_a_timer_thread() {
 /// A claim has asked whether its key is suspended, and ends after the key was resumed and its run cancelled.
 #[test]
 fn a_key_resumed_and_cancelled_while_its_claim_waits_does_not_wait_forever() {
-    let controller = controller();
+    let reconcile = |_: &Context, _: &char| Ok::<_, Infallible>(Action::await_change());
+    let controller = Controller::builder("vm", reconcile).build().unwrap();
     let handle = controller.handle();
     handle.suspend('k');
     handle.enqueue('k');

@@ -1,6 +1,5 @@
 //! The settings of a manager.
 
-use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -154,7 +153,7 @@ impl ManagerBuilder {
                 stop: CancellationToken::new(),
                 resign: CancellationToken::new(),
                 state: Mutex::default(),
-                starting_watches: Monitor::of(clock.clone(), BTreeSet::new()),
+                starting_watches: Monitor::of(clock.clone(), Vec::new()),
                 end: End::new(clock.clone()),
                 clock,
             }),

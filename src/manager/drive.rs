@@ -104,8 +104,7 @@ impl Driver {
             let goes_on = !inner.is_to_stop();
             let member = {
                 let mut state = inner.state.lock();
-                let next = state.alive.range(last + 1..).next().filter(|_| goes_on);
-                let next = next.map(|(_, member)| Arc::clone(member));
+                let next = state.alive.iter().find(|member| goes_on && member.number > last).cloned();
                 if next.is_none() {
                     // The remaining components are not started.
                     state.phase = if goes_on { ManagerPhase::Running } else { ManagerPhase::Stopping };
@@ -142,7 +141,7 @@ impl Driver {
 
     /// Returns the components that have not ended, in the order of their starts.
     fn alive(&self) -> Vec<Arc<Member>> {
-        self.inner.state.lock().alive.values().cloned().collect()
+        self.inner.state.lock().alive.clone()
     }
 
     fn is_empty(&self) -> bool {
@@ -161,8 +160,11 @@ impl Driver {
         let is_running = self.phase == DriverPhase::Running;
         let (heard, term) = {
             let mut state = inner.state.lock();
-            let heard = std::mem::take(&mut state.heard);
-            let heard: Vec<_> = heard.iter().filter_map(|number| state.alive.get(number).cloned()).collect();
+            let mut heard = std::mem::take(&mut state.heard);
+            heard.sort_unstable();
+            heard.dedup();
+            let place = |number| state.alive.binary_search_by_key(number, |member| member.number).ok();
+            let heard: Vec<_> = heard.iter().filter_map(place).map(|place| Arc::clone(&state.alive[place])).collect();
             (heard, state.term.clone())
         };
         if let Some(term) = term.filter(|term| is_running && term.lasts()) {
@@ -206,7 +208,7 @@ impl Driver {
         {
             let mut state = self.inner.state.lock();
             let ManagerState { heard, alive, .. } = &mut *state;
-            heard.extend(alive.keys());
+            *heard = alive.iter().map(|member| member.number).collect();
         }
         self.inner.signal.set();
     }
@@ -260,7 +262,7 @@ impl Driver {
         let inner = Arc::clone(&self.inner);
         let mut still_running = self.still_running();
         let given_up = std::mem::take(&mut inner.state.lock().alive);
-        for member in given_up.values() {
+        for member in given_up {
             member.detach();
         }
         self.end_pool(&mut still_running);

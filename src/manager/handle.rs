@@ -146,7 +146,7 @@ impl Manager {
     /// Returns [`StartError`] if no poller or watch has this name. A watch that reads a channel lists nothing, and has
     /// no handle here.
     pub fn source(&self, name: &str) -> Result<SourceHandle, StartError> {
-        let source = self.inner.state.lock().components.get(name).and_then(|member| member.facts.source.clone());
+        let source = self.inner.state.lock().named(name).and_then(|member| member.facts.source.clone());
         source.ok_or_else(|| {
             StartError::named("source", name, "is no poller or watch that has been added to the manager")
         })
@@ -244,14 +244,14 @@ impl Manager {
 
     /// Returns a controller.
     pub(super) fn managed(&self, name: &str) -> Option<Arc<dyn ManagedController>> {
-        self.inner.state.lock().components.get(name)?.facts.controller.clone()
+        self.inner.state.lock().named(name)?.facts.controller.clone()
     }
 
     /// Returns the controllers by name, to be queried without the lock: formatting a key is user code.
     pub(super) fn all_managed(&self) -> Vec<(String, Arc<dyn ManagedController>)> {
         let state = self.inner.state.lock();
         let components = state.components.iter();
-        components.filter_map(|(name, member)| Some((name.clone(), member.facts.controller.clone()?))).collect()
+        components.filter_map(|member| Some((member.facts.name.clone(), member.facts.controller.clone()?))).collect()
     }
 }
 
@@ -429,12 +429,12 @@ impl Clone for Manager {
 
 impl fmt::Debug for Manager {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let leading = self.is_leading();
+        let (leading, components) = (self.is_leading(), self.components());
         let state = self.inner.state.lock();
         f.debug_struct("Manager")
             .field("name", &self.inner.settings.name)
             .field("phase", &state.phase)
-            .field("components", &state.components.keys())
+            .field("components", &components)
             .field("leading", &leading)
             .finish_non_exhaustive()
     }

@@ -7,8 +7,6 @@
 //! - A thread that has locked the body of a component may call the component and lock the state. It never takes them in
 //!   the reverse order.
 
-use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
@@ -55,7 +53,7 @@ pub(super) struct ManagerInner {
     pub(super) resign: CancellationToken,
     pub(super) state: Mutex<ManagerState>,
     /// The names of the watches that callers are starting.
-    pub(super) starting_watches: Arc<Monitor<BTreeSet<String>>>,
+    pub(super) starting_watches: Arc<Monitor<Vec<String>>>,
     /// Its part is the driver.
     pub(super) end: Arc<End>,
 }
@@ -63,15 +61,14 @@ pub(super) struct ManagerInner {
 #[derive(Default)]
 pub(super) struct ManagerState {
     pub(super) phase: ManagerPhase,
-    /// The components by name. Those that end with the manager stay, for its status.
-    pub(super) components: BTreeMap<String, Arc<Member>>,
-    /// The components that have not ended, by number. A removal that runs out of time frees a name, but its component
-    /// stays here until it ends.
-    pub(super) alive: BTreeMap<u64, Arc<Member>>,
+    /// The components, sorted by name. Those that end with the manager stay, for its status.
+    pub(super) components: Vec<Arc<Member>>,
+    /// The components that have not ended, by number. A removal may free the name of a component before its end.
+    pub(super) alive: Vec<Arc<Member>>,
     /// The number of components that were ever added.
     numbers: u64,
-    /// The numbers of components that may have ended or failed. The driver asks them.
-    pub(super) heard: BTreeSet<u64>,
+    /// The numbers of components that may have ended or failed, some more than once. The driver asks them.
+    pub(super) heard: Vec<u64>,
     pub(super) pool: Option<Arc<Running<WorkerPool>>>,
     pub(super) at_end: Vec<Box<dyn FnOnce() + Send>>,
     /// The first component that failed, and its error.
@@ -145,6 +142,12 @@ impl ManagerState {
     /// Returns whether the manager accepts no more components.
     pub(super) fn is_closed(&self) -> bool {
         matches!(self.phase, ManagerPhase::Stopping | ManagerPhase::Ended)
+    }
+
+    /// Returns the component with this name.
+    pub(super) fn named(&self, name: &str) -> Option<&Arc<Member>> {
+        let place = self.components.binary_search_by(|member| member.facts.name.as_str().cmp(name)).ok()?;
+        Some(&self.components[place])
     }
 }
 
@@ -301,10 +304,10 @@ impl ManagerInner {
             if state.is_closed() {
                 return Err(self.is_stopping());
             }
-            if let Some(other) = state.components.get(&facts.name).map(|other| other.facts.kind) {
-                let fault = "is the name of another component of the manager";
-                let advice = || format!("{fault}, a {other}: give the {} another name", facts.kind);
-                let fault: Cow<'static, str> = if other == facts.kind { fault.into() } else { advice().into() };
+            if let Some(other) = state.named(&facts.name).map(|other| other.facts.kind) {
+                let advice =
+                    (other != facts.kind).then(|| format!(", a {other}: give the {} another name", facts.kind));
+                let fault = format!("is the name of another component of the manager{}", advice.unwrap_or_default());
                 return Err(StartError::named("name", &facts.name, fault));
             }
             facts.source = facts.source.map(|source| source.named(&facts.name));
@@ -313,8 +316,9 @@ impl ManagerInner {
             state.numbers += 1;
             let body = Mutex::new(MemberBody { stage: begun, led: false, has_failed: false });
             let member = Arc::new(Member { number: state.numbers, facts, body, progress });
-            state.components.insert(member.facts.name.clone(), Arc::clone(&member));
-            state.alive.insert(member.number, Arc::clone(&member));
+            let place = state.components.partition_point(|other| other.facts.name < member.facts.name);
+            state.components.insert(place, Arc::clone(&member));
+            state.alive.push(Arc::clone(&member));
             (member, start, state.pool.clone().filter(|_| starts), state.observers.clone())
         };
         for add in &observers {
@@ -359,7 +363,6 @@ impl ManagerInner {
         if self.state.lock().is_closed() {
             drop(body);
             shielded(name, || running.abort());
-            drop(running);
             return Err(self.is_stopping());
         }
         shielded(name, || running.on_end(hook));
@@ -379,7 +382,7 @@ impl ManagerInner {
         let members: Vec<_> = {
             let mut state = self.state.lock();
             state.observers.push(Arc::clone(add));
-            state.components.values().cloned().collect()
+            state.components.clone()
         };
         for member in members {
             member.observe(add);
@@ -388,12 +391,12 @@ impl ManagerInner {
 
     /// Lets the driver ask a component.
     fn hear(&self, number: u64) {
-        self.state.lock().heard.insert(number);
+        self.state.lock().heard.push(number);
         self.signal.set();
     }
 
     pub(super) fn remove(&self, name: &str, grace: Duration) -> Result<bool, StillRunning> {
-        let Some(member) = self.state.lock().components.get(name).cloned() else { return Ok(false) };
+        let Some(member) = self.state.lock().named(name).cloned() else { return Ok(false) };
         if let Some(start) = member.take_start() {
             // The drop may be user code. A controller closes its queue.
             drop(start);
@@ -435,16 +438,13 @@ impl ManagerInner {
 
     /// Frees the name of a component, unless another component has it by now.
     pub(super) fn free_name(&self, member: &Member) {
-        let mut state = self.state.lock();
-        if state.components.get(&member.facts.name).is_some_and(|named| named.number == member.number) {
-            state.components.remove(&member.facts.name);
-        }
+        self.state.lock().components.retain(|named| named.number != member.number);
     }
 
     /// Drops a component that has ended, was not started or cannot be started.
     pub(super) fn retire(&self, member: &Member) {
         member.drop_body();
-        self.state.lock().alive.remove(&member.number);
+        self.state.lock().alive.retain(|alive| alive.number != member.number);
         self.signal.set();
     }
 }

@@ -159,7 +159,7 @@ impl Manager {
     /// Returns the names of the components, sorted.
     #[must_use]
     pub fn components(&self) -> Vec<String> {
-        self.inner.state.lock().components.keys().cloned().collect()
+        self.inner.state.lock().components.iter().map(|member| member.facts.name.clone()).collect()
     }
 
     /// Returns the first component that has failed, and its error with all sources.
@@ -185,7 +185,7 @@ impl Manager {
     pub(super) fn sources(&self) -> Vec<SourceStatus> {
         let handles: Vec<_> = {
             let state = self.inner.state.lock();
-            state.components.values().filter_map(|member| member.facts.source.clone()).collect()
+            state.components.iter().filter_map(|member| member.facts.source.clone()).collect()
         };
         handles.iter().map(SourceHandle::status).collect()
     }

@@ -1,7 +1,5 @@
 //! Watches by name. The first caller starts a watch, and concurrent callers wait for it.
 
-use std::collections::BTreeSet;
-
 use super::component::Component;
 use super::handle::Manager;
 use super::state::ManagerInner;
@@ -16,7 +14,7 @@ struct StartTurn<'a>(&'a ManagerInner, &'a str);
 
 impl Drop for StartTurn<'_> {
     fn drop(&mut self) {
-        self.0.starting_watches.change(|names| names.remove(self.1));
+        self.0.starting_watches.change(|names| names.retain(|name| name != self.1));
     }
 }
 
@@ -56,9 +54,14 @@ impl Manager {
         T: Send + Sync + 'static,
     {
         let inner = &*self.inner;
-        let turn = |names: &mut BTreeSet<String>| names.insert(name.to_owned()).then(|| StartTurn(inner, name));
-        let _turn = inner.starting_watches.wait_for_some(Nanos::NEVER, turn);
-        if let Some(known) = inner.state.lock().components.get(name).and_then(|member| member.facts.watch.as_ref()) {
+        let _turn = inner.starting_watches.wait_for_some(Nanos::NEVER, |names| {
+            let is_free = !names.iter().any(|other| other == name);
+            is_free.then(|| {
+                names.push(name.to_owned());
+                StartTurn(inner, name)
+            })
+        });
+        if let Some(known) = inner.state.lock().named(name).and_then(|member| member.facts.watch.as_ref()) {
             let watch = known.downcast_ref::<Watch<K, T>>().cloned();
             return watch.ok_or_else(|| StartError::named("watch", name, "has keys or values of another type"));
         }

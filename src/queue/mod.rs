@@ -1,6 +1,5 @@
 //! The work queue.
 
-mod admit;
 mod builder;
 mod cancel;
 mod claim;

@@ -71,6 +71,7 @@ mod controller {
     #[cfg(feature = "metrics")]
     mod metrics;
     mod own_ends;
+    mod resyncs;
     mod sources;
     mod stress;
     mod waits;

@@ -49,12 +49,16 @@ struct ParentLink {
 pub(super) struct NodeState {
     /// A cancellation has reached this node, so no child may join.
     closed: bool,
-    /// The children by number.
-    pub(super) children: BTreeMap<u64, Weak<Node>>,
-    /// The callbacks that have not run, by number: in the order of registration.
-    callbacks: BTreeMap<u64, Callback>,
-    next_id: u64,
+    /// The children, and the callbacks that have not run, by number: in the order of registration.
+    pub(super) listeners: BTreeMap<u64, Listener>,
+    last_id: u64,
     running: Option<RunningCallback>,
+}
+
+/// A child or a callback.
+pub(super) enum Listener {
+    Child(Weak<Node>),
+    Callback(Callback),
 }
 
 /// The callback that is running. There is at most one, because only the thread that closed the node runs them.
@@ -75,7 +79,7 @@ impl Node {
         }
         let id = state.next_id();
         let child = Self::build(Some(ParentLink { parent: Arc::clone(parent), id }), false);
-        state.children.insert(id, Arc::downgrade(&child));
+        state.listeners.insert(id, Listener::Child(Arc::downgrade(&child)));
         child
     }
 
@@ -126,29 +130,31 @@ impl Node {
     /// Closes the node, and appends its children to `children`. Returns whether this call was the first.
     fn close(&self, children: &mut Vec<Arc<Self>>) -> bool {
         let mut state = self.state.lock();
-        children.extend(state.children.values().filter_map(Weak::upgrade));
+        children.extend(state.listeners.values().filter_map(|listener| match listener {
+            Listener::Child(child) => child.upgrade(),
+            Listener::Callback(_) => None,
+        }));
         !mem::replace(&mut state.closed, true)
     }
 
     fn set_cancelled(&self) {
         let mut state = self.state.lock();
         self.cancelled.store(true, Ordering::Release);
-        // No cancellation passes through a cancelled node, so the list is no longer needed.
-        let children = mem::take(&mut state.children);
+        // No cancellation passes through a cancelled node, so its children are no longer needed.
+        state.listeners.retain(|_, listener| matches!(listener, Listener::Callback(_)));
         drop(state);
-        drop(children);
         self.changed.notify_all();
     }
 
     fn run_callbacks(&self) {
         loop {
             let mut state = self.state.lock();
-            let next = state.callbacks.pop_first();
+            let next = state.listeners.pop_first();
             state.running = next.as_ref().map(|&(id, _)| RunningCallback { id, thread: thread::current().id() });
             drop(state);
             // The previous callback has ended. A drop of its guard may be waiting for that.
             self.changed.notify_all();
-            let Some((_, callback)) = next else { return };
+            let Some((_, Listener::Callback(callback))) = next else { return };
             shielded("a cancellation callback", callback);
         }
     }
@@ -165,14 +171,14 @@ impl Node {
             return None;
         }
         let id = state.next_id();
-        state.callbacks.insert(id, callback);
+        state.listeners.insert(id, Listener::Callback(callback));
         Some(id)
     }
 
     /// Unregisters a callback. After this returns, the callback does not run, unless the caller is that callback.
     pub(super) fn unregister(&self, id: u64) {
         let mut state = self.state.lock();
-        if let Some(callback) = state.callbacks.remove(&id) {
+        if let Some(callback) = state.listeners.remove(&id) {
             // Outside the lock, because its captured values are user values.
             drop(state);
             drop(callback);
@@ -199,7 +205,7 @@ impl Drop for Node {
         // A loop instead of a recursion: each ancestor's link is taken before the ancestor is dropped.
         let mut link = self.parent.take();
         while let Some(ParentLink { parent, id }) = link {
-            parent.state.lock().children.remove(&id);
+            parent.state.lock().listeners.remove(&id);
             link = Arc::into_inner(parent).and_then(|mut last| last.parent.take());
         }
     }
@@ -207,8 +213,8 @@ impl Drop for Node {
 
 impl NodeState {
     fn next_id(&mut self) -> u64 {
-        self.next_id += 1;
-        self.next_id
+        self.last_id += 1;
+        self.last_id
     }
 
     fn runs_elsewhere(&self, id: u64) -> bool {

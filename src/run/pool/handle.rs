@@ -15,8 +15,8 @@ use crate::base::thread::ThreadOptions;
 
 /// A bounded pool of worker threads that controllers share. Dropping it stops it and joins its threads.
 ///
-/// The controllers also share two threads. One ends delays, and cancels runs and polls at their deadlines. The other
-/// one handles initial listings and resyncs; it starts with the first controller.
+/// The controllers also share a thread for time: it ends delays, cancels runs and polls at their deadlines, and waits
+/// for initial listings.
 ///
 /// A pool is fair: new work of a controller waits for at most one key of each other controller, however many keys are
 /// queued. [`max_concurrent_reconciles`](crate::controller::ControllerBuilder::max_concurrent_reconciles) limits the
@@ -47,9 +47,8 @@ use crate::base::thread::ThreadOptions;
 #[doc(alias = "thread pool")]
 pub struct WorkerPool {
     pub(crate) pool: Arc<Pool>,
-    /// Runs the control tasks of the controllers.
-    pub(crate) control: TaskThread,
-    /// Ends the delays of the controllers. Runs the watchdogs of the pool and of their pollers.
+    /// Ends the delays of the controllers. Runs their control tasks, and the watchdogs of the pool and of their
+    /// pollers.
     pub(crate) timer: TaskThread,
 }
 
@@ -75,8 +74,8 @@ pub struct PoolBuilder {
 }
 
 impl PoolBuilder {
-    /// Sets the pool's name, in log lines and thread names (`<name>-0` and so on, `<name>-timer`,
-    /// `<name>-control`). Default: `pool`.
+    /// Sets the pool's name, in log lines and thread names (`<name>-0` and so on, `<name>-timer`).
+    /// Default: `pool`.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
@@ -127,11 +126,7 @@ impl PoolBuilder {
     /// refuses a thread.
     pub fn start(self) -> Result<Running<WorkerPool>, StartError> {
         self.check()?;
-        let task_thread = |role| {
-            let name = format!("{}-{role}", self.name);
-            TaskThread::new(name, self.options.clone(), self.clock.clone())
-        };
-        let (control, timer) = (task_thread("control"), task_thread("timer"));
+        let timer = TaskThread::new(format!("{}-timer", self.name), self.options.clone(), self.clock.clone());
         let group = ThreadGroup::new(ThreadGroupKind::Pool, self.name, self.clock, self.threads + self.spares);
         group.watch_on(&timer.waker());
         let pool = Pool::new(Arc::clone(&group), self.threads, self.options.clone());
@@ -153,7 +148,7 @@ impl PoolBuilder {
             }
         };
         let handle = group.start(&self.options, self.threads, body, Some(watch), wake)?;
-        Ok(Running::new(WorkerPool { pool, control, timer }, handle, self.grace))
+        Ok(Running::new(WorkerPool { pool, timer }, handle, self.grace))
     }
 }
 

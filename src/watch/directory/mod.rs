@@ -193,7 +193,7 @@ impl Walk<'_> {
         if volumes.has_lost_root(&directory.root, &folder) {
             return Err(directory.fault(top, UNMOUNTED));
         }
-        let (root, mut mounts, mut seen) = ((folder.id, folder.mount), BTreeSet::new(), BTreeSet::new());
+        let (root, mut mounts, mut seen) = ((folder.id, folder.mount), Vec::new(), BTreeSet::new());
         before(top);
         if !self.enter(folder, top.to_owned())? {
             return Ok(false);
@@ -215,7 +215,7 @@ impl Walk<'_> {
                 return Ok(false);
             }
             if folder.mount != level.folder.mount {
-                mounts.insert(path.clone());
+                mounts.push(path.clone());
             } else if volumes.had(&path, root.0) {
                 return Err(directory.fault(&path, UNMOUNTED));
             }

@@ -1,7 +1,6 @@
 //! The volumes of a listing, by which the next listing notices an unmounted one: its directory still exists, but is
 //! empty.
 
-use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -14,7 +13,7 @@ pub(super) struct Volumes {
     /// The volume of the root. `None` before that listing.
     root: Option<RootVolume>,
     /// The mount points below the root.
-    below: BTreeSet<PathBuf>,
+    below: Vec<PathBuf>,
 }
 
 #[derive(Clone, Debug)]
@@ -38,11 +37,11 @@ impl Volumes {
     /// Returns whether this directory was a mount point in the last listing. False if `root`, the current root, is
     /// another one.
     pub(super) fn had(&self, path: &Path, root: FolderId) -> bool {
-        self.below.contains(path) && self.root.as_ref().is_some_and(|before| before.id == root)
+        self.below.iter().any(|mount| mount == path) && self.root.as_ref().is_some_and(|before| before.id == root)
     }
 
     /// Remembers the volumes of a listing.
-    pub(super) fn found(&mut self, path: &Path, (id, mount): (FolderId, u64), below: BTreeSet<PathBuf>) {
+    pub(super) fn found(&mut self, path: &Path, (id, mount): (FolderId, u64), below: Vec<PathBuf>) {
         self.below = below;
         if self.root.as_ref().is_none_or(|before| (before.id, before.mount) != (id, mount)) {
             // If the root was exchanged just now, the next listing tries again.

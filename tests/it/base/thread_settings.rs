@@ -78,8 +78,8 @@ fn controller(report: &Sender<Said>, watch: &Watch<Key, u32>) -> ControllerBuild
         })
 }
 
-/// Two pollers, a subscription, and a pool: one worker, the control and timer threads.
-const THREADS: usize = 2 + 1 + 3;
+/// Two pollers, a subscription, and a pool: one worker and the timer thread.
+const THREADS: usize = 2 + 1 + 2;
 
 #[test]
 fn thread_options_of_a_controller_reach_its_sources() {
@@ -196,7 +196,7 @@ fn controllers_of_a_manager_share_all_its_threads() {
         running.shutdown(SECOND).unwrap();
         let mut threads: Vec<_> = started.try_iter().collect();
         threads.sort_unstable();
-        let expected = ["driver", "pool-0", "pool-1", "pool-control", "pool-timer"];
+        let expected = ["driver", "pool-0", "pool-1", "pool-timer"];
         assert_eq!(threads, expected.map(|role| format!("m-{role}")), "shared watches: {shared}");
     }
 }

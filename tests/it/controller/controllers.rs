@@ -44,9 +44,8 @@ where
     Controller::builder("vm", reconcile).clock(clock.clock())
 }
 
-/// The number of threads that sleep while the controller is idle: two of the pool, its watchdog and the control
-/// thread.
-const IDLE: usize = 4;
+/// The number of threads that sleep while the controller is idle: two of the pool and its timer thread.
+const IDLE: usize = 3;
 
 fn keys(report: &Receiver<(Key, Instant, Reasons)>) -> Vec<Key> {
     report.try_iter().map(|(key, ..)| key).collect()
@@ -86,7 +85,7 @@ fn no_key_is_run_before_all_first_listings_have_completed() {
     vms.replace_all([("vm-1", 1)]);
     disks.set("disk-1", "vm-2");
     running.enqueue("vm-3");
-    // These are the control thread and the pool's three threads. The subscriptions have no threads.
+    // These are the pool's threads. The subscriptions have none.
     clock.wait_for_sleepers(IDLE);
     assert_eq!((keys(&reported).len(), running.queue().len(), running.has_synced()), (0, 3, false));
     assert_eq!(running.status().phase, ControllerPhase::Syncing);
@@ -436,7 +435,7 @@ fn each_wait_returns_a_run_that_began_after_the_call() {
             clock.wait_for_sleepers(IDLE + 1);
             running.resume_all();
             director.next();
-            // The sleepers are both waiters, the control thread, the watchdog and the other pool thread.
+            // The sleepers are both waiters, the timer thread and the other pool thread.
             let late = scope.spawn(wait);
             clock.wait_for_sleepers(IDLE + 1);
             if again {
@@ -476,18 +475,18 @@ fn at_most_the_set_number_of_runs_are_active_at_once() {
     }
     director.next();
     director.next();
-    // The sleepers are two pool threads, the watchdog and the control thread.
-    clock.wait_for_sleepers(4);
+    // The sleepers are two pool threads and the timer thread.
+    clock.wait_for_sleepers(3);
     assert!(director.is_quiet());
     assert_eq!((running.status().running.len(), running.metrics().runs.active), (2, 2));
     running.set_max_concurrent_reconciles(3).unwrap();
     director.next();
-    clock.wait_for_sleepers(3);
+    clock.wait_for_sleepers(2);
     assert!(director.is_quiet());
     running.set_max_concurrent_reconciles(1).unwrap();
     director.cue();
     director.cue();
-    clock.wait_for_sleepers(5);
+    clock.wait_for_sleepers(4);
     assert!(director.is_quiet());
     director.cue();
     assert_eq!(director.next(), "d");

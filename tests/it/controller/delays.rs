@@ -21,9 +21,8 @@ type Outcome = Result<Action, BoxError>;
 type Run = Box<dyn Fn(&Context, &Key) -> Outcome + Send + Sync>;
 type Builder = ControllerBuilder<Key>;
 
-/// The number of threads that sleep while the controller is idle: two of the pool, its watchdog and the control
-/// thread.
-const IDLE: usize = 4;
+/// The number of threads that sleep while the controller is idle: two of the pool and its timer thread.
+const IDLE: usize = 3;
 
 const NONE: [u64; 0] = [];
 

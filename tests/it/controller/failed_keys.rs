@@ -19,8 +19,8 @@ use homeostat::ControllerHandle;
 type Key = &'static str;
 type Outcome = Result<Action, BoxError>;
 
-/// The number of idle threads: two of the pool, its watchdog and the control thread.
-const IDLE: usize = 4;
+/// The number of idle threads: two of the pool and its timer thread.
+const IDLE: usize = 3;
 
 fn failing(_: &Context, key: &Key) -> Outcome {
     if key.starts_with("bad") { Err(terminal("no such image").into()) } else { Err("no answer".into()) }

@@ -163,7 +163,7 @@ fn a_mapping_may_end_its_own_controller() {
     }
 }
 
-/// The control thread calls the mapping.
+/// A thread of the pool calls the mapping.
 #[test]
 fn a_mapping_may_end_its_own_controller_in_a_resync() {
     for end in ENDS {

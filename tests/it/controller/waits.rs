@@ -14,10 +14,8 @@ use homeostat::{
     Action, BoxError, Context, Controller, ControllerHandle, Event, ManualClock, Running, Subscriber, Watch,
     WorkerPool, terminal,
 };
-use log::Level;
 use parking_lot::Mutex;
 
-use crate::stages::logs::Logs;
 use crate::stages::{Director, SECOND, stage};
 use crate::support::HOUR;
 
@@ -105,12 +103,12 @@ fn a_wait_covers_a_change_whose_mapping_has_not_returned() {
     assert_eq!(running.wait(&"vm", Duration::ZERO), Err(WaitError::Timeout), "one of its mappings still runs");
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| running.wait(&"vm", Duration::MAX));
-        // The sleepers are two pool threads, the watchdog, the control thread and the waiter.
-        clock.wait_for_sleepers(5);
+        // The sleepers are two pool threads, the timer thread and the waiter.
+        clock.wait_for_sleepers(4);
         director.cue();
         director.next();
         // The change of the other key was accepted before the call too.
-        clock.wait_for_sleepers(5);
+        clock.wait_for_sleepers(4);
         assert!(!waiting.is_finished());
         director.cue();
         assert_eq!(waiting.join().unwrap(), Ok(Some(RunOutcome::Succeeded)));
@@ -149,8 +147,8 @@ fn the_error_of_a_run_is_shown_without_the_lock_of_the_waits() {
     run.next();
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| running.wait(&"vm", Duration::MAX));
-        // The sleepers are one pool thread, the watchdog, the control thread and the waiter.
-        clock.wait_for_sleepers(4);
+        // The sleepers are one pool thread, the timer thread and the waiter.
+        clock.wait_for_sleepers(3);
         // Only a run that begins after the call has an outcome for the wait.
         running.enqueue("vm");
         run.cue();
@@ -173,8 +171,8 @@ fn a_wait_does_not_cover_changes_accepted_after_the_call() {
     run.next();
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| running.wait(&"vm", Duration::MAX));
-        // The sleepers are one pool thread, the watchdog, the control thread, the subscriber and the waiter.
-        clock.wait_for_sleepers(5);
+        // The sleepers are one pool thread, the timer thread, the subscriber and the waiter.
+        clock.wait_for_sleepers(4);
         vms.set("later", 1);
         director.next();
         run.cue();
@@ -203,14 +201,14 @@ fn a_wait_covers_the_keys_of_a_poll_that_has_returned() {
     director.cue();
     running.wait_synced(Duration::MAX).unwrap();
     running.wait(&"vm", Duration::MAX).unwrap();
-    clock.wait_for_sleepers(5);
+    clock.wait_for_sleepers(4);
     clock.advance(10 * SECOND);
     director.next();
     assert_eq!(running.wait(&"vm", Duration::ZERO), Err(WaitError::Timeout));
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| running.wait(&"vm", Duration::MAX));
-        // The sleepers are two pool threads, the timer and control threads, and the waiter.
-        clock.wait_for_sleepers(5);
+        // The sleepers are two pool threads, the timer thread and the waiter.
+        clock.wait_for_sleepers(4);
         director.cue();
         assert_eq!(waiting.join().unwrap(), Ok(Some(RunOutcome::Succeeded)));
     });
@@ -235,13 +233,13 @@ fn a_wait_covers_a_change_of_a_delayed_key() {
             .unwrap();
         running.wait_synced(Duration::MAX).unwrap();
         running.wait(&"vm", Duration::MAX).unwrap();
-        clock.wait_for_sleepers(4);
+        clock.wait_for_sleepers(3);
         assert_eq!(running.wait(&"vm", Duration::ZERO), Ok(None), "{name}");
         vms.set("vm", 1);
         assert_eq!(running.wait(&"vm", Duration::ZERO), Err(WaitError::Timeout), "{name}");
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| running.wait(&"vm", Duration::MAX));
-            clock.wait_for_sleepers(5);
+            clock.wait_for_sleepers(4);
             assert!(!waiting.is_finished(), "{name}");
             clock.advance(2 * SECOND);
             assert_eq!(waiting.join().unwrap(), Ok(Some(RunOutcome::Requeued(HOUR))), "{name}");
@@ -260,13 +258,13 @@ fn a_wait_covers_a_soft_change_that_waits_for_a_requeue() {
     let running = controller.build().unwrap().start(&pool).unwrap();
     running.wait_synced(Duration::MAX).unwrap();
     running.wait(&"vm", Duration::MAX).unwrap();
-    clock.wait_for_sleepers(4);
+    clock.wait_for_sleepers(3);
     assert_eq!(running.wait(&"vm", Duration::ZERO), Ok(None));
     vms.set("vm", 1);
     assert_eq!(running.wait(&"vm", Duration::ZERO), Err(WaitError::Timeout));
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| running.wait(&"vm", Duration::MAX));
-        clock.wait_for_sleepers(5);
+        clock.wait_for_sleepers(4);
         assert!(!waiting.is_finished());
         clock.advance(HOUR);
         assert_eq!(waiting.join().unwrap(), Ok(Some(RunOutcome::Requeued(HOUR))));
@@ -281,7 +279,7 @@ fn a_wait_ends_with_the_controller_although_a_mapping_still_runs() {
     director.next();
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| running.wait(&"vm", Duration::MAX));
-        clock.wait_for_sleepers(5);
+        clock.wait_for_sleepers(4);
         running.stop();
         assert_eq!(waiting.join().unwrap(), Err(WaitError::Stopped));
     });
@@ -329,7 +327,7 @@ fn the_last_initial_listing_wakes_a_wait_for_them() {
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| handle.wait_synced(HOUR));
         let until = scope.spawn(|| handle.wait_synced(SECOND));
-        clock.wait_for_sleepers(4 + 2);
+        clock.wait_for_sleepers(3 + 2);
         clock.advance(SECOND);
         assert_eq!(until.join().unwrap(), Err(WaitError::Timeout));
         assert!(!waiting.is_finished());
@@ -352,7 +350,7 @@ fn a_wait_for_the_first_listings_tells_a_stop_from_a_failure() {
     let (running, _vms) = start(HOUR);
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| running.wait_synced(Duration::MAX));
-        clock.wait_for_sleepers(5);
+        clock.wait_for_sleepers(4);
         running.stop();
         assert_eq!(waiting.join().unwrap(), Err(WaitError::Stopped));
     });
@@ -363,7 +361,7 @@ fn a_wait_for_the_first_listings_tells_a_stop_from_a_failure() {
             let waited = running.wait_synced(Duration::MAX);
             (waited, running.failure().map(|failure| failure.to_string()))
         });
-        clock.wait_for_sleepers(5);
+        clock.wait_for_sleepers(4);
         clock.advance(SECOND);
         let (waited, failure) = waiting.join().unwrap();
         assert_eq!(waited, Err(WaitError::Failed));
@@ -385,30 +383,4 @@ fn a_wait_continues_while_a_run_asks_to_be_tried_again() {
     let runs = running.metrics().runs;
     assert_eq!((runs.requeues, runs.successes, runs.errors()), (2, 1, 0));
     assert!(running.failing().is_empty());
-}
-
-/// The mapping of a resync takes two seconds, by the held clock.
-#[test]
-fn a_slow_mapping_of_a_resync_is_reported() {
-    let logs = Logs::of("slow-mapping");
-    let (clock, pool) = held();
-    let vms = Watch::<Key, u32>::builder().clock(clock.clock()).push();
-    vms.replace_all([("vm-1", 1)]);
-    let (mappings, director) = stage();
-    let mapping = move |event: &Event<Key, u32>| {
-        if matches!(event, Event::Unchanged { .. }) {
-            mappings.enter(());
-        }
-        event.key().copied()
-    };
-    let slow = Controller::builder("slow-mapping", done).clock(clock.clock()).watch(vms.watch(), mapping);
-    let slow = slow.resync(HOUR).build().unwrap().start(&pool).unwrap();
-    slow.wait_synced(LONG).unwrap();
-    clock.wait_for_sleepers(4);
-    clock.advance(HOUR);
-    director.next();
-    clock.advance(2 * SECOND);
-    director.cue();
-    let line = logs.wait_for(Level::Warn, "the mappings of a resync took 2s");
-    assert_eq!(line.field("after"), "2s");
 }

@@ -600,13 +600,13 @@ fn a_name_that_no_thread_can_have_is_an_error() {
     assert_eq!(error.to_string(), "name is \"a\\0b\", but must be free of NUL characters");
 }
 
-/// A key with a clone that panics on the control thread, during a resync, once the flag is set.
+/// A key with a clone that panics on the thread of the pool, during a resync, once the flag is set.
 #[derive(Debug)]
 struct Resynced(Arc<AtomicBool>);
 
 impl Clone for Resynced {
     fn clone(&self) -> Self {
-        let panics = self.0.load(SeqCst) && std::thread::current().name() == Some("manager-pool-control");
+        let panics = self.0.load(SeqCst) && std::thread::current().name() == Some("manager-pool-0");
         assert!(!panics, "out of luck");
         Self(Arc::clone(&self.0))
     }
@@ -626,9 +626,9 @@ impl std::hash::Hash for Resynced {
     }
 }
 
-/// A dead control thread is never silent, although the threads of the sources live on.
+/// The threads of the sources live on.
 #[test]
-fn a_panic_of_the_control_thread_fails_the_manager() {
+fn a_panic_of_a_resync_fails_the_manager() {
     let clock = ManualClock::new();
     let push = Watch::<Resynced, u32>::builder().clock(clock.clock()).push();
     let panics = Arc::new(AtomicBool::new(false));
@@ -640,16 +640,16 @@ fn a_panic_of_the_control_thread_fails_the_manager() {
     manager.add(vms).unwrap();
     let vms = manager.controller::<Resynced>("vm").unwrap();
     let running = manager.start().unwrap();
-    // These are the manager's driver, the control thread, the pool thread and its watchdog.
-    clock.wait_for_sleepers(4);
+    // These are the manager's driver, the pool thread and its timer thread.
+    clock.wait_for_sleepers(3);
     clock.advance(SECOND);
-    clock.wait_for_sleepers(4);
+    clock.wait_for_sleepers(3);
     assert!(manager.live().is_ok());
     panics.store(true, SeqCst);
     clock.advance(SECOND);
     let error = running.join().unwrap_err();
-    assert_eq!(error.to_string(), "vm: controller vm: its thread panicked: out of luck");
-    assert_eq!(vms.failure().unwrap().to_string(), "controller vm: its thread panicked: out of luck");
+    assert_eq!(error.to_string(), "vm: controller vm: its resync panicked: out of luck");
+    assert_eq!(vms.failure().unwrap().to_string(), "controller vm: its resync panicked: out of luck");
     assert_eq!(vms.enqueue(Resynced(panics)), EnqueueOutcome::Closed);
 }
 

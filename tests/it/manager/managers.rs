@@ -104,10 +104,10 @@ fn all_components_stop_at_once_and_each_has_its_own_grace_period() {
     drop(go);
     // The iterator ends when the controller ends, because the controller then drops its reconciler.
     assert_eq!(runs.iter().collect::<Vec<_>>(), [("vm-1", "ends")]);
-    // These are the manager's driver, and the pool's two workers, control thread and watchdog.
-    clock.wait_for_sleepers(5);
+    // These are the manager's driver, and the pool's two workers and timer thread.
+    clock.wait_for_sleepers(4);
     clock.advance(10 * SECOND);
-    clock.wait_for_sleepers(5);
+    clock.wait_for_sleepers(4);
     clock.advance(SECOND);
     let error = running.join().unwrap_err();
     assert_eq!((error.component(), error.still_running()), (None, &["hang-0".to_owned()][..]));
@@ -324,8 +324,8 @@ fn controllers_and_leading_functions_wait_for_the_leadership() {
     let running = manager.start().unwrap();
     std::thread::scope(|scope| {
         let run = scope.spawn(move || running.join());
-        // These are the manager's driver, the pool thread, its watchdog and the control thread.
-        clock.wait_for_sleepers(4);
+        // These are the manager's driver, the pool thread and its timer thread.
+        clock.wait_for_sleepers(3);
         assert_eq!((reported.len(), manager.is_leading()), (0, false));
         assert_eq!(manager.status().doing, "running, another process leads");
         assert!(manager.ready().is_ok(), "{}", manager.ready());
@@ -334,7 +334,7 @@ fn controllers_and_leading_functions_wait_for_the_leadership() {
         seen.sort_unstable();
         assert_eq!(seen, ["janitor", "vm-1"]);
         // The elector's thread sleeps too.
-        clock.wait_for_sleepers(5);
+        clock.wait_for_sleepers(4);
         assert_eq!((manager.is_leading(), *resigned.lock()), (true, false));
         *lost.lock() = true;
         clock.advance(SECOND);
@@ -417,13 +417,13 @@ fn the_status_table_shows_states_runs_and_failures() {
     std::thread::scope(|scope| {
         let run = scope.spawn(|| manager.run(&stop));
         manager.enqueue("vm", "bad").unwrap();
-        clock.wait_for_sleepers(4);
+        clock.wait_for_sleepers(3);
         for key in ["slow", "next"] {
             manager.enqueue("vm", key).unwrap();
         }
         seen.recv().unwrap();
-        // These are the manager's driver, the control thread and the watchdog.
-        clock.wait_for_sleepers(3);
+        // These are the manager's driver and the timer thread.
+        clock.wait_for_sleepers(2);
         clock.advance(3 * SECOND);
         let table = manager.status().to_string();
         let expected = "\

@@ -140,10 +140,10 @@ fn pass_time(clock: &ManualClock, state: State, cause: Cause, over: &AtomicBool)
     // The driver, the threads of the pool and, beside a stuck listing, its watchdog sleep once they have nothing to do.
     let only_stuck_are_left = || match state {
         State::IgnoringCancellation => {
-            threads("Zx-v").is_empty() && threads("Zx-other").is_empty() && clock.sleepers() == 4
+            threads("Zx-v").is_empty() && threads("Zx-other").is_empty() && clock.sleepers() == 3
         }
         State::StuckListing => {
-            threads("Zx-v") == threads("Zx-vms") && threads("Zx-other").is_empty() && clock.sleepers() == 6
+            threads("Zx-v") == threads("Zx-vms") && threads("Zx-other").is_empty() && clock.sleepers() == 5
         }
         _ => false,
     };
@@ -192,7 +192,7 @@ fn end(state: State, cause: Cause, grace: Duration) -> Result<(), EndError> {
     let running = manager.start().expect("it starts");
     under_way.recv().expect("the manager is still busy");
     // A thread sets its name itself, after its start.
-    for name in ["pool-control-Z", "source-0-0-Zx-v", "0-Zx-other", "pool-timer-Zx"] {
+    for name in ["source-0-0-Zx-v", "0-Zx-other", "pool-timer-Zx"] {
         until("the thread has its name", || !threads(name).is_empty());
     }
     let outcome = thread::scope(|scope| {
@@ -205,7 +205,7 @@ fn end(state: State, cause: Cause, grace: Duration) -> Result<(), EndError> {
     if state.is_stuck() {
         let expected = if state == State::StuckListing { "0-Zx-vms" } else { "pool-" };
         assert!(!threads(expected).is_empty(), "{state:?}, {cause:?}: {:?}", threads("-Z"));
-        until("the threads have ended", || threads("Zx-other").is_empty() && threads("pool-control-Z").is_empty());
+        until("the threads have ended", || threads("Zx-other").is_empty());
     } else {
         until_threads_end("-Z");
     }

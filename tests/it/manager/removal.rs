@@ -241,7 +241,7 @@ impl StuckRun {
         assert_eq!(self.reports.recv(), Ok("is aborted"));
         let answer = removal.join().unwrap();
         let Err(still) = answer else { panic!("{answer:?}") };
-        // The control thread may still be ending.
+        // The control task may still be ending.
         assert!(still.threads().contains(&"manager-pool-0".to_owned()), "{still}");
     }
 }
@@ -296,8 +296,8 @@ fn a_removal_that_comes_just_before_the_stop_of_the_manager_keeps_its_grace() {
         scope.spawn(|| manager.remove("busy", HOUR).unwrap());
         stops.recv().unwrap();
         let removal = scope.spawn(|| manager.remove("vm", SECOND));
-        // The manager's driver, the pool's watchdog, its control thread, and the second removal.
-        clock.wait_for_sleepers(4);
+        // The manager's driver, the pool's timer thread, and the second removal.
+        clock.wait_for_sleepers(3);
         manager.stop();
         drop(let_stop);
         wait_for_alarm(&clock, clock.now() + SECOND);

@@ -42,8 +42,7 @@ struct Rig {
     clock: ManualClock,
     pool: Running<WorkerPool>,
     reported: Receiver<Report>,
-    /// The number of threads that sleep while the controller is idle: two of the pool, its watchdog and the control
-    /// thread.
+    /// The number of threads that sleep while the controller is idle: two of the pool and its timer thread.
     idle: usize,
 }
 
@@ -53,7 +52,7 @@ impl Rig {
     where
         R: Fn(&Context, &Key) -> Outcome + Send + Sync + 'static,
     {
-        Self::on(ManualClock::new(), 4, run, set)
+        Self::on(ManualClock::new(), 3, run, set)
     }
 
     /// Does the same with a watch of the controller's keys.
@@ -68,7 +67,7 @@ impl Rig {
         let push = Watch::builder().clock(clock.clock()).push();
         let watch = push.watch().clone();
         let (rig, running) =
-            Self::on(clock, 4, run, |builder| set(builder.watch(&watch, |event| event.key().copied())));
+            Self::on(clock, 3, run, |builder| set(builder.watch(&watch, |event| event.key().copied())));
         (rig, running, push)
     }
 
@@ -157,18 +156,18 @@ fn each_run_past_its_deadline_is_cancelled_and_counted() {
         vms.enqueue(key);
         director.next();
     }
-    // The sleepers are the control thread and the watchdog.
-    rig.clock.wait_for_sleepers(2);
+    // The sleeper is the timer thread.
+    rig.clock.wait_for_sleepers(1);
     rig.clock.advance(just_before(10 * SECOND + ALLOWANCE));
-    rig.clock.wait_for_sleepers(2);
+    rig.clock.wait_for_sleepers(1);
     assert_eq!((vms.metrics().runs.overruns, vms.metrics().runs.active), (0, 2));
     rig.clock.advance(Duration::from_nanos(1));
     // Two spare threads have been started.
-    rig.clock.wait_for_sleepers(4);
+    rig.clock.wait_for_sleepers(3);
     assert_eq!((vms.metrics().runs.overruns, vms.metrics().runs.active), (2, 2));
     director.cue();
     director.cue();
-    rig.clock.wait_for_sleepers(6);
+    rig.clock.wait_for_sleepers(5);
     assert!(vms.failing().iter().all(|trouble| trouble.error.contains("deadline")), "{:?}", vms.failing());
     let runs = vms.metrics().runs;
     assert_eq!((vms.failing().len(), runs.retries, runs.overruns, runs.timeouts), (2, 2, 2, 2));

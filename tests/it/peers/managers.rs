@@ -293,9 +293,9 @@ fn a_lost_leadership_leaves_no_grace() {
     manager.enqueue("vm", "vm-1").unwrap();
     let running = manager.start().unwrap();
     seen.recv().unwrap();
-    // The sleepers are the driver, the elector, the control thread, the watchdog and the run. The elector sleeps after
-    // its first check, which would already notice that the file is gone.
-    clock.wait_for_sleepers(5);
+    // The sleepers are the driver, the elector, the timer thread and the run. The elector sleeps after its first
+    // check, which would already notice that the file is gone.
+    clock.wait_for_sleepers(4);
     std::fs::remove_file(&path).unwrap();
     clock.advance(SECOND);
     assert_eq!(running.join().unwrap_err().component(), Some("elector"));

@@ -12,10 +12,10 @@ use super::tidy::{Source, read, room};
 const ROOMS: [&str; 7] = ["base", "queue", "run", "watch", "controller", "manager", "rt"];
 
 /// The most lines of code that a build without features compiles.
-const MOST_LINES: usize = 15_910;
+const MOST_LINES: usize = 15_880;
 
 /// The most files that a section of `ARCHITECTURE.md` about a path names.
-const MOST_FILES: [(&str, usize); 2] = [("The path of a key", 32), ("The path of a stop", 31)];
+const MOST_FILES: [(&str, usize); 2] = [("The path of a key", 31), ("The path of a stop", 30)];
 
 /// The feature of the core itself.
 const CORE_FEATURES: [&str; 1] = ["signals"];

@@ -356,8 +356,8 @@ fn a_sync_timeout_names_the_sources_with_their_last_errors() {
     assert_eq!(names, ["inventory", "disks", "owners", "disks-2"]);
     answer.send(fail("no route to host")).unwrap();
     until_listed(&sources[0], 1);
-    // The pool's thread, its timer and control threads, and the poller.
-    clock.wait_for_sleepers(4);
+    // The pool's thread, its timer thread and the poller.
+    clock.wait_for_sleepers(3);
     clock.advance(15 * SECOND);
     until("the controller has failed", || vms.failure().is_some());
     let error = vms.failure().unwrap();

@@ -113,7 +113,7 @@ fn a_million_short_lived_children_leave_nothing_behind() {
     for _ in 0..1_000_000 {
         drop(parent.child().clone());
     }
-    assert_eq!(parent.node.state.lock().children.len(), 1);
+    assert_eq!(parent.node.state.lock().listeners.len(), 1);
     // The two handles: `parent`, and the link of `kept`.
     assert_eq!(Arc::strong_count(&parent.node), 2);
     parent.cancel();
@@ -124,9 +124,9 @@ fn a_million_short_lived_children_leave_nothing_behind() {
 fn a_crowd_of_children_is_cancelled_and_forgotten() {
     let parent = CancellationToken::new();
     let mut crowd: Vec<_> = (0..10_000).map(|_| parent.child()).collect();
-    assert_eq!(parent.node.state.lock().children.len(), 10_000);
+    assert_eq!(parent.node.state.lock().listeners.len(), 10_000);
     crowd.clear();
-    assert!(parent.node.state.lock().children.is_empty());
+    assert!(parent.node.state.lock().listeners.is_empty());
 
     let crowd: Vec<_> = (0..10_000).map(|_| parent.child()).collect();
     let (gone, stay): (Vec<_>, Vec<_>) = crowd.into_iter().enumerate().partition(|(i, _)| i % 3 == 0);
@@ -135,7 +135,7 @@ fn a_crowd_of_children_is_cancelled_and_forgotten() {
     parent.cancel();
     assert!(stay.iter().all(|(_, child)| child.is_cancelled()));
     assert!(late.iter().all(CancellationToken::is_cancelled));
-    assert!(parent.node.state.lock().children.is_empty());
+    assert!(parent.node.state.lock().listeners.is_empty());
     drop((stay, late));
 }
 

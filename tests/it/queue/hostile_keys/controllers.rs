@@ -66,8 +66,8 @@ fn run_beside_one_that_panics(op: Op, runs: Runs) {
     let honest = saying("honest", &clock, report, |key: &u32| Ok(*key)).build().unwrap().start(&pool).unwrap();
     hostile.suspend(traps.key(5));
     hostile.suspend_all();
-    // These are the threads of the pool: control, watchdog and worker.
-    clock.wait_for_sleepers(3);
+    // These are the threads of the pool: worker and timer.
+    clock.wait_for_sleepers(2);
     for key in traps.keys(1..5) {
         hostile.queue().enqueue(key);
     }
@@ -75,10 +75,10 @@ fn run_beside_one_that_panics(op: Op, runs: Runs) {
         let key = traps.key(4);
         let hostile = &hostile;
         let waits = scope.spawn(move || hostile.wait(&key, Duration::MAX));
-        clock.wait_for_sleepers(4);
+        clock.wait_for_sleepers(3);
         if runs == Runs::Recover {
             hostile.resume_all();
-            clock.wait_for_sleepers(4);
+            clock.wait_for_sleepers(3);
             assert_eq!(hostile.failing().len(), 4);
             fails.store(false, Ordering::SeqCst);
         }
@@ -89,7 +89,7 @@ fn run_beside_one_that_panics(op: Op, runs: Runs) {
         if runs == Runs::Fail {
             // Each key backs off, and a thread waits for one.
             for _ in 0..3 {
-                clock.wait_for_sleepers(4);
+                clock.wait_for_sleepers(3);
                 clock.advance(10 * SECOND);
             }
         }
@@ -142,7 +142,7 @@ fn a_key_that_panics_as_its_overrun_is_reported_gets_its_thread_replaced() {
         assert_eq!(director.next(), 1);
         traps.arm(op, 1);
         honest.enqueue(7);
-        clock.wait_for_sleepers(2);
+        clock.wait_for_sleepers(1);
         clock.advance(SECOND + ALLOWANCE);
         assert_eq!(reported.recv().unwrap(), 7);
         assert_eq!(pool.overdue(), ["pool-0"]);
@@ -183,7 +183,7 @@ fn a_call_to_a_handle_with_a_key_that_panics_harms_no_other_key() {
             let vms = vms.retry(Exponential::new(SECOND, SECOND).jitter(0.0)).build().unwrap().start(&pool).unwrap();
             // Key 1 is in every table of keys: it has failed, is suspended, and is delayed.
             vms.enqueue(traps.key(1));
-            clock.wait_for_sleepers(3);
+            clock.wait_for_sleepers(2);
             vms.suspend(traps.key(1));
             traps.arm(*op, 1);
             assert_eq!(panics(|| ask(&vms, &traps)), format!("{op:?} of 1"), "{call}");
@@ -246,9 +246,9 @@ fn a_rate_that_is_lifted_as_a_turn_ends_delays_no_key() {
         }
     }));
     vms.resume_all();
-    clock.wait_for_sleepers(2);
+    clock.wait_for_sleepers(1);
     until("the key runs", || !reported.is_empty());
-    clock.wait_for_sleepers(3);
+    clock.wait_for_sleepers(2);
     assert_eq!(reported.try_iter().collect::<Vec<_>>(), [1, 2]);
     *traps.on_drop.lock() = None;
     vms.shutdown(Duration::ZERO).unwrap();
@@ -275,8 +275,8 @@ fn a_wait_for_a_key_returns_although_the_next_key_panics() {
     thread::scope(|scope| {
         let (key, vms) = (traps.key(1), &vms);
         let waits = scope.spawn(move || vms.wait(&key, Duration::MAX));
-        // The waiting thread, the controller thread and the watchdog.
-        clock.wait_for_sleepers(3);
+        // The waiting thread and the timer thread.
+        clock.wait_for_sleepers(2);
         director.cue();
         assert!(waits.join().unwrap().is_ok());
     });

@@ -91,7 +91,7 @@ fn ten_keys_are_served_beside_a_hundred_thousand() {
         Ok(Action::await_change())
     });
     let few = few.clock(clock.clock()).build().unwrap().start(&pool).unwrap();
-    clock.wait_for_sleepers(3);
+    clock.wait_for_sleepers(2);
     feed(&many, 100_000);
     first.recv().unwrap();
     feed(&few, 10);
@@ -118,9 +118,9 @@ fn controllers_keep_their_rates_beside_one_with_work_for_all_threads() {
                 limited
             })
             .collect();
-        // Each has run its burst and waits for its next turn. The sleepers are the threads of the pool: control,
-        // watchdog and worker.
-        clock.wait_for_sleepers(3);
+        // Each has run its burst and waits for its next turn. The sleepers are the threads of the pool: worker
+        // and timer.
+        clock.wait_for_sleepers(2);
         let moved = clock.clone();
         let busy = Controller::builder("busy", move |_: &Context, key: &u32| -> Outcome {
             if *key < 2000 {
@@ -131,7 +131,7 @@ fn controllers_keep_their_rates_beside_one_with_work_for_all_threads() {
         let busy = busy.clock(clock.clock()).build().unwrap().start(&pool).unwrap();
         feed(&busy, 2001);
         busy.wait(&2000, Duration::MAX).unwrap();
-        clock.wait_for_sleepers(3);
+        clock.wait_for_sleepers(2);
         let due = u64::try_from((clock.now() - start).as_millis() / 10).unwrap() + u64::from(burst);
         for limited in &limited {
             let runs = limited.metrics().runs.runs();
@@ -150,7 +150,7 @@ fn the_first_thread_to_become_free_serves_a_controller_that_is_due() {
         let limited = runs.of("limited", &clock.clock()).rate_limit(1.0, 1).build().unwrap().start(&pool).unwrap();
         feed(&limited, 50);
         drop(runs.next());
-        clock.wait_for_sleepers(2 + threads);
+        clock.wait_for_sleepers(1 + threads);
         let busy = runs.of("busy", &clock.clock()).max_concurrent_reconciles(threads);
         let busy = busy.build().unwrap().start(&pool).unwrap();
         feed(&busy, 1000);
@@ -246,15 +246,15 @@ fn a_controller_with_threads_of_its_own_does_not_touch_the_pool() {
     let mut threads = under_way.each_ref().map(|entry| entry.thread.as_str());
     threads.sort_unstable();
     assert_eq!(threads, ["own-0", "own-1"]);
-    // The sleepers are both control threads and both watchdogs. The controller has two threads at any limit.
-    clock.wait_for_sleepers(4);
+    // The sleepers are both timer threads. The controller has two threads at any limit.
+    clock.wait_for_sleepers(2);
     assert!(runs.is_quiet());
     // A stuck run of this controller uses the controller's own spare threads.
     clock.advance(SECOND + ALLOWANCE);
     let third = runs.next();
     assert!(third.key == 2 && ["own-2", "own-3"].contains(&third.thread.as_str()), "{}", third.thread);
     // The other spare thread sleeps.
-    clock.wait_for_sleepers(5);
+    clock.wait_for_sleepers(3);
     assert_eq!((pool.overdue().len(), own.metrics().runs.overruns, shared.metrics().runs.overruns), (0, 2, 0));
     drop((under_way, third));
     for key in 0..3 {

@@ -11,6 +11,7 @@ use parking_lot::Condvar;
 use super::*;
 use crate::stages::logs::Logs;
 use crate::stages::{ALLOWANCE, just_before};
+use crate::until::until;
 use homeostat::ControllerHandle;
 
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -34,9 +35,9 @@ fn start_with(
     (clock, pool, vms)
 }
 
-/// Asserts that no run begins. The sleepers are the control thread, the watchdog and `idle` pool threads.
+/// Asserts that no run begins. The sleepers are the timer thread and `idle` pool threads.
 fn assert_quiet(clock: &ManualClock, runs: &Runs, idle: usize) {
-    clock.wait_for_sleepers(2 + idle);
+    clock.wait_for_sleepers(1 + idle);
     assert!(runs.is_quiet());
 }
 
@@ -48,7 +49,7 @@ fn a_stuck_run_is_reported_keeps_its_key_and_has_its_thread_replaced() {
     vms.enqueue(1);
     let stuck = runs.next();
     vms.enqueue(2);
-    clock.wait_for_sleepers(2);
+    clock.wait_for_sleepers(1);
     clock.advance(just_before(OVERRUN));
     assert_quiet(&clock, &runs, 0);
     assert_eq!((pool.overdue(), vms.metrics().runs.overruns), (vec![], 0));
@@ -72,7 +73,7 @@ fn a_stuck_run_is_reported_keeps_its_key_and_has_its_thread_replaced() {
     let again = runs.next();
     assert_eq!(again.key, 1);
     drop(again);
-    clock.wait_for_sleepers(4);
+    clock.wait_for_sleepers(3);
     assert_eq!((pool.overdue(), vms.metrics().runs.successes), (vec![], 3));
 }
 
@@ -92,9 +93,9 @@ fn a_run_that_ends_once_it_is_cancelled_has_timed_out_and_is_not_stuck() {
     for key in 0..20 {
         vms.enqueue(key);
         entered.recv().unwrap();
-        clock.wait_for_sleepers(2);
+        clock.wait_for_sleepers(1);
         clock.advance(TIMEOUT);
-        clock.wait_for_sleepers(3);
+        clock.wait_for_sleepers(2);
         // It does not become stuck later.
         clock.advance(TIMEOUT);
     }
@@ -112,7 +113,7 @@ fn the_pool_has_its_size_again_once_the_run_returns() {
     let (clock, pool, vms) = start_with(&runs, |pool| pool.spares(2).thread_options(options));
     feed(&vms, 4);
     let stuck = runs.next();
-    clock.wait_for_sleepers(2);
+    clock.wait_for_sleepers(1);
     clock.advance(OVERRUN);
     let second = runs.next();
     drop(stuck);
@@ -126,14 +127,14 @@ fn the_pool_has_its_size_again_once_the_run_returns() {
     let fourth = runs.next();
     assert!(["pool-0", "pool-1"].contains(&fourth.thread.as_str()), "{}", fourth.thread);
     assert_eq!(pool.overdue(), std::slice::from_ref(&third.thread));
-    clock.wait_for_sleepers(2);
+    clock.wait_for_sleepers(1);
     assert_eq!(vms.metrics().runs.overruns, 2);
     drop((third, fourth));
     vms.shutdown(Duration::ZERO).unwrap();
     pool.shutdown(Duration::ZERO).unwrap();
     let mut started = started.lock();
     started.sort_unstable();
-    assert_eq!(*started, ["pool-0", "pool-1", "pool-control", "pool-timer"]);
+    assert_eq!(*started, ["pool-0", "pool-1", "pool-timer"]);
 }
 
 #[test]
@@ -170,7 +171,7 @@ fn a_stuck_run_counts_in_its_controllers_limit() {
     let disks = runs.of("disk", &clock.clock()).build().unwrap().start(&pool).unwrap();
     feed(&vms, 2);
     let stuck = runs.next();
-    clock.wait_for_sleepers(2);
+    clock.wait_for_sleepers(1);
     clock.advance(OVERRUN);
     // The spare thread finds no key that it may run, until another controller has one.
     assert_quiet(&clock, &runs, 1);
@@ -193,21 +194,21 @@ fn a_thread_without_a_slot_sleeps_although_a_key_is_due() {
     let paced = runs.of("paced", &clock.clock()).rate_limit(1.0, 1).build().unwrap().start(&pool).unwrap();
     feed(&vms, 2);
     let stuck = runs.next();
-    clock.wait_for_sleepers(2);
+    clock.wait_for_sleepers(1);
     clock.advance(OVERRUN);
     let second = runs.next();
     drop(stuck);
-    clock.wait_for_sleepers(3);
+    clock.wait_for_sleepers(2);
     drop(second);
     // Two threads share one worker slot. One of them waits until the second key is due.
     feed(&paced, 2);
     drop(runs.next());
-    clock.wait_for_sleepers(4);
+    clock.wait_for_sleepers(3);
     vms.enqueue(9);
     let third = runs.next();
-    clock.wait_for_sleepers(3);
+    clock.wait_for_sleepers(2);
     clock.advance(SECOND);
-    clock.wait_for_sleepers(3);
+    clock.wait_for_sleepers(2);
     assert!(runs.is_quiet());
     drop(third);
     assert_eq!(runs.next().controller, "paced");
@@ -272,7 +273,7 @@ fn a_spare_thread_that_is_started_while_the_pool_is_joined_is_joined_too() {
     let vms = vms.clock(clock.clock()).reconcile_timeout(TIMEOUT).build().unwrap().start(&pool).unwrap();
     vms.enqueue(Shown);
     entered.recv().unwrap();
-    clock.wait_for_sleepers(2);
+    clock.wait_for_sleepers(1);
     std::thread::scope(|scope| {
         // The watchdog formats the key.
         let advancing = scope.spawn(|| clock.advance(OVERRUN));
@@ -285,8 +286,7 @@ fn a_spare_thread_that_is_started_while_the_pool_is_joined_is_joined_too() {
             let _ = joined.send(());
         });
         drop(go);
-        // All threads but the watchdog have ended.
-        vms.shutdown(Duration::ZERO).unwrap();
+        until("the run has ended", || vms.metrics().runs.successes == 1);
         // The joining thread gets as far as the watchdog. If it takes longer, the test shows nothing.
         let (_never, pause) = bounded::<()>(0);
         let _ = pause.recv_timeout(Duration::from_millis(50));
@@ -295,6 +295,7 @@ fn a_spare_thread_that_is_started_while_the_pool_is_joined_is_joined_too() {
         advancing.join().unwrap();
         joining.join().unwrap();
     });
+    vms.shutdown(Duration::ZERO).unwrap();
     assert_eq!(reported.try_iter().collect::<Vec<_>>(), [false], "it returns before the thread has ended");
 }
 
@@ -317,7 +318,7 @@ fn a_run_on_a_spare_thread_may_end_its_pool() {
     vms.enqueue(1);
     let stuck = runs.next();
     ender.enqueue(2);
-    clock.wait_for_sleepers(2);
+    clock.wait_for_sleepers(1);
     clock.advance(OVERRUN);
     pools.send(pool).unwrap();
     drop(stuck);

@@ -16,7 +16,7 @@ const ORDER: [&str; 22] = [
     "homeostat_objects::members::shards::gate::KeptKeys",
     "homeostat_objects::members::shards::moves::Moves",
     "homeostat_objects::members::shards::ShardsState",
-    "homeostat::controller::source_list::SourceEntries",
+    "homeostat::controller::sources::SourceEntries",
     "homeostat::controller::state::RunConditions",
     "homeostat::watch::core::CoreState",
     "homeostat::watch::subscriber_buffer::BufferState",
