@@ -137,10 +137,9 @@ pub(crate) struct Runner<K, H> {
 impl<K: Key + fmt::Debug, H: RunHooks<K>> Runner<K, H> {
     /// Creates a runner that counts in `counters`, which it alone writes.
     pub(crate) fn new(runs: Arc<RunSettings<K, H>>, counters: Arc<RunCounters>, slot: &Arc<WorkerSlot>) -> Self {
-        let slot = Some(Arc::clone(slot));
-        let cx = Context::new(runs.clock.clone(), Nanos::NEVER, runs.abort.clone(), slot, RunInfo::default());
-        let cx = cx.in_term(runs.hooks.fence());
-        let (controller, abort, draws) = (Arc::clone(&runs.name), runs.abort.clone(), runs.clock.draws());
+        let (slot, abort, fence) = (Some(Arc::clone(slot)), runs.abort.clone(), runs.hooks.fence());
+        let cx = Context::new(runs.clock.clone(), Nanos::NEVER, abort.clone(), slot, RunInfo::default()).in_term(fence);
+        let (controller, draws) = (Arc::clone(&runs.name), runs.clock.draws());
         let judge = RunJudge { controller, abort, counters, draws };
         Self { runs, judge, cx, times: (Nanos::NEVER, Nanos::ZERO), has_token: false }
     }

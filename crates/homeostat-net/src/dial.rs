@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
-use homeostat::Clock;
+use homeostat::base::Clock;
 use homeostat::rt::Nanos;
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 
@@ -50,7 +50,7 @@ pub enum DialError<E> {
 /// # Examples
 ///
 /// ```
-/// use homeostat::Clock;
+/// use homeostat::base::Clock;
 /// use homeostat_net::dial;
 /// use std::convert::Infallible;
 /// use std::net::TcpListener;

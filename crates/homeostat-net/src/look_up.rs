@@ -7,8 +7,8 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::Duration;
 
+use homeostat::base::{CancellationToken, Clock, ThreadOptions};
 use homeostat::rt::{Monitor, Nanos};
-use homeostat::{CancellationToken, Clock, ThreadOptions};
 
 use crate::sync::Mutex;
 

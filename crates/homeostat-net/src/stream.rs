@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::Duration;
 
-use homeostat::Clock;
+use homeostat::base::Clock;
 use homeostat::rt::Nanos;
 
 /// A TCP connection with a time limit for each call.
@@ -88,7 +88,7 @@ impl TimedStream {
 /// # Examples
 ///
 /// ```
-/// use homeostat::Clock;
+/// use homeostat::base::Clock;
 /// use homeostat_net::DeadlineStream;
 /// use std::io::{Read, Write};
 /// use std::net::{TcpListener, TcpStream};

@@ -14,7 +14,7 @@ use super::info::{ServerInfo, introduction};
 use super::shared::LinkShared;
 use super::tls;
 use super::transport::{SocketCloser, Transport};
-use homeostat::CancellationToken;
+use homeostat::base::CancellationToken;
 use homeostat::rt::Nanos;
 use homeostat_net::{DeadlineStream, DialError, LookUpError, NameLookUps, dial};
 
