@@ -207,7 +207,7 @@ fn a_deletion_that_ends_at_any_moment_is_finished_by_the_next_client() {
             });
             // Close the connection after a number of writes.
             let start = bucket.status().unwrap().revision;
-            let until = start + (round as u64 * 7) % 30;
+            let until = start + (round * 7) % 30;
             while bucket.status().unwrap().revision < until && !deleting.is_finished() {}
             connection.close();
             deleting.join().unwrap();
