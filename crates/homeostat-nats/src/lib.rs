@@ -37,6 +37,7 @@
 //! cargo add --path ../homeostat
 //! cargo add --path ../homeostat/crates/homeostat-objects
 //! cargo add --path ../homeostat/crates/homeostat-nats
+//! cargo add serde_json
 //! ```
 //!
 //! The crate has no features.
