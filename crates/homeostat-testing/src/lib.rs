@@ -21,7 +21,7 @@
 //! A sub-reconciler that creates a config map for each app:
 //!
 //! ```
-//! use homeostat_objects::{Api, DynamicObject, Ignore, Kind, Object, ObjectKey, EventType, set_controller};
+//! use homeostat_objects::{Api, DynamicObject, EventType, Ignore, Kind, ObjectKey, set_controller};
 //! use homeostat_objects::sub::{ErrorClass, Flow, StashKey, SubContext, SubResult};
 //! use homeostat_testing::{Factory, Reactor, SubReconcilerTable, SubReconcilerTestCase, Verb};
 //! use serde_json::json;
