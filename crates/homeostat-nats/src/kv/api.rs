@@ -40,6 +40,8 @@ const BUCKET_FULL: &str = "the bucket is full: delete keys, or raise its limit";
 /// The pause before an unheard request is repeated.
 const PAUSE: Duration = Duration::from_millis(100);
 const REPEATS: u32 = 3;
+/// How long a read waits for its answer before it is repeated.
+const ANSWER: Duration = Duration::from_secs(2);
 
 /// The part of a stream's configuration that concerns a bucket.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -185,7 +187,7 @@ pub(super) fn no_jetstream(connection: &NatsConnection) -> NatsError {
     NatsError::new(NatsErrorKind::NoJetStream { server: connection.status().server })
 }
 
-/// Sends an API request, and parses its answer. If `is_read`, repeats it after a disconnect.
+/// Sends an API request, and parses its answer. If `is_read`, repeats it after a disconnect or without an answer.
 pub(super) fn call<R: DeserializeOwned>(
     connection: &NatsConnection,
     method: &str,
@@ -202,9 +204,11 @@ pub(super) fn call<R: DeserializeOwned>(
     }
 }
 
-/// Sends a request within `timeout`. Repeats it if it was not heard. Repeats a read after a disconnect too.
+/// Sends a request within `timeout`. Repeats it if it was not heard. Repeats a read after a disconnect too, and without
+/// an answer.
 ///
-/// `JetStream` does not listen during the election of a leader, or while its servers are unreachable.
+/// `JetStream` does not listen during the election of a leader, or while its servers are unreachable. In a cluster, no
+/// server answers a question about a consumer that is being removed.
 pub(super) fn send(
     connection: &NatsConnection,
     subject: &str,
@@ -218,12 +222,17 @@ pub(super) fn send(
     let mut repeats = 0;
     loop {
         let left = deadline.since(clock.nanos());
-        let error = match connection.request_with_headers(subject, headers, payload, left) {
+        let wait = if is_read { left.min(ANSWER) } else { left };
+        let error = match connection.request_with_headers(subject, headers, payload, wait) {
             Ok(answer) => return Ok(answer),
             Err(error) => error,
         };
         let unheard = error.is_no_responders() && repeats < REPEATS;
-        if left.is_zero() || !(unheard || (is_read && error.is_disconnected())) {
+        let unanswered = wait < left && error.is_timeout();
+        if error.is_timeout() && !unanswered {
+            return Err(NatsError::timed_out(format!("the request to {subject:?}"), timeout));
+        }
+        if left.is_zero() || !(unheard || unanswered || (is_read && error.is_disconnected())) {
             return Err(error);
         }
         if unheard {

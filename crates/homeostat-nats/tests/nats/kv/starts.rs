@@ -136,6 +136,20 @@ fn a_watch_survives_a_time_of_unheard_requests() {
     assert_eq!(next(&mut watch), "a=1@1");
 }
 
+/// In a cluster, no server answers a question about a consumer that is being removed.
+#[test]
+fn a_read_that_no_server_answers_is_repeated() {
+    let url = serve(|_, mut peer| {
+        peer.accept();
+        let unanswered = peer.next_request();
+        while let Some(request) = peer.next_request() {
+            assert_eq!(Some(&request.subject), unanswered.as_ref().map(|first| &first.subject));
+            peer.answer(&request, NatsHeaders::new(), STREAM);
+        }
+    });
+    KvBucket::bind(&options(&url).connect().unwrap(), "TEST").unwrap();
+}
+
 /// The last entries of a start are purged before they are sent. Only a heartbeat shows that nothing follows.
 #[test]
 fn a_listing_ends_although_its_last_entries_are_removed_before_they_are_sent() {
