@@ -298,12 +298,14 @@ impl SourceList {
         list.entries.iter().filter(|entry| !entry.removed).map(|entry| entry.handle.clone()).collect()
     }
 
+    /// A removed source is marked under the lock before it ends, so it does not count as ended here.
     pub(super) fn syncing(&self) -> Syncing {
-        let mut missing = self.handles();
-        if let Some(ended) = missing.iter().find(|source| source.synced().is_given_up()) {
+        let list = self.0.lock();
+        let sources = || list.entries.iter().filter(|entry| !entry.removed).map(|entry| &entry.handle);
+        if let Some(ended) = sources().find(|source| source.synced().is_given_up()) {
             return Syncing::Ended(ended.name().to_owned());
         }
-        missing.retain(|source| !source.synced().is_open());
+        let missing: Vec<_> = sources().filter(|source| !source.synced().is_open()).cloned().collect();
         if missing.is_empty() { Syncing::Synced } else { Syncing::Missing(missing) }
     }
 
@@ -329,11 +331,7 @@ impl SourceList {
 
     /// Sets the period of all pollers. Returns whether there are any.
     pub(super) fn set_period(&self, period: Duration) -> bool {
-        let mut is_set = false;
-        for source in self.0.lock().running() {
-            is_set |= source.source.set_period(period);
-        }
-        is_set
+        self.0.lock().running().fold(false, |is_set, source| source.source.set_period(period) | is_set)
     }
 
     /// Returns the changes that the sources have accepted by now.
