@@ -60,12 +60,14 @@ fn settle(threads: &[i32]) -> Vec<u64> {
     })
 }
 
-/// Returns the thread of this process with this name.
+/// Returns the thread of this process with this name. Blocks until it exists: a thread names itself after its start.
 fn thread(name: &str) -> i32 {
-    let tasks = fs::read_dir("/proc/self/task").unwrap().map_while(Result::ok);
-    let mut named =
-        tasks.filter(|task| fs::read_to_string(task.path().join("comm")).is_ok_and(|comm| comm.trim() == name));
-    named.next().unwrap().file_name().to_str().unwrap().parse().unwrap()
+    until("a thread has the name", || {
+        let tasks = fs::read_dir("/proc/self/task").unwrap().map_while(Result::ok);
+        let mut named =
+            tasks.filter(|task| fs::read_to_string(task.path().join("comm")).is_ok_and(|comm| comm.trim() == name));
+        named.next().map(|task| task.file_name().to_str().unwrap().parse().unwrap())
+    })
 }
 
 #[test]
