@@ -225,14 +225,14 @@ pub(super) fn send(
         let wait = if is_read { left.min(ANSWER) } else { left };
         let error = match connection.request_with_headers(subject, headers, payload, wait) {
             Ok(answer) => return Ok(answer),
+            Err(error) if error.is_timeout() && wait < left => continue,
+            Err(error) if error.is_timeout() => {
+                return Err(NatsError::timed_out(format!("the request to {subject:?}"), timeout));
+            }
             Err(error) => error,
         };
         let unheard = error.is_no_responders() && repeats < REPEATS;
-        let unanswered = wait < left && error.is_timeout();
-        if error.is_timeout() && !unanswered {
-            return Err(NatsError::timed_out(format!("the request to {subject:?}"), timeout));
-        }
-        if left.is_zero() || !(unheard || unanswered || (is_read && error.is_disconnected())) {
+        if left.is_zero() || !(unheard || (is_read && error.is_disconnected())) {
             return Err(error);
         }
         if unheard {
