@@ -6,8 +6,8 @@
 //! # Invariants
 //!
 //! - One thread at a time resyncs. A request during a resync leads to another resync.
-//! - While a resync is wanted, a thread that serves the controller ends its turn after a run. So a busy controller is
-//!   resynced, and resyncs without a pause leave time for runs.
+//! - While a resync is wanted, a thread that serves the controller ends its turn after a run. A busy controller is
+//!   therefore resynced, and resyncs that follow each other at once leave time for runs.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -194,7 +194,7 @@ impl<K: Key + Sync + fmt::Debug> ControllerState<K> {
 }
 
 impl<K: Key> ControllerState<K> {
-    /// Lets a thread of the pool resync soon. If the controller takes no keys, it does so once it takes keys again.
+    /// Lets a thread of the pool resync soon. While the controller takes no keys, the resync waits.
     pub(super) fn request_resync(&self, flag: u8) {
         self.resyncs.fetch_or(flag, SeqCst);
         if let Some(started) = self.started() {

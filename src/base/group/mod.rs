@@ -80,7 +80,7 @@ pub struct ThreadGroup {
     joiners: Mutex<Joiners>,
     /// The time until which the watchdog sleeps. Never if it has nothing to watch.
     watching_until: AtomicU64,
-    /// The watchdog, if there is one.
+    /// Wakes the watchdog. Empty in a group without one.
     watchdog: OnceLock<TaskWaker>,
     /// The kind of group, for the log.
     kind: ThreadGroupKind,

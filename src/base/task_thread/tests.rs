@@ -182,7 +182,7 @@ impl log::Log for PanickingLogger {
     fn flush(&self) {}
 }
 
-/// A task whose step and drop panic.
+/// A task that panics in its step and in its drop.
 struct Broken;
 
 impl Task for Broken {

@@ -1,6 +1,6 @@
 //! Helpers of the tests of several crates that need objects: a client with hooks, and a fleet of processes.
 //!
-//! Only integration tests can use them: a unit test has its own copy of the types of its crate.
+//! Only integration tests can use them. A unit test is compiled with its crate, so its types differ from those here.
 
 #![allow(
     clippy::missing_panics_doc,
