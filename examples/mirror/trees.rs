@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use homeostat::Store;
-use homeostat::watch::{FileKind, FileState, Index};
+use homeostat::watch::{FileState, Index};
 
 /// The prefix of file names during a copy.
 const UNFINISHED: &str = ".mirror-unfinished.";
@@ -37,9 +37,9 @@ impl From<&Metadata> for Entry {
 
 impl From<&FileState> for Entry {
     fn from(state: &FileState) -> Self {
-        match state.kind {
-            FileKind::File => Self::File { len: state.len, modified: state.modified },
-            FileKind::Directory => Self::Directory,
+        match state {
+            file if file.is_file() => Self::File { len: file.len, modified: file.modified },
+            other if other.is_dir() => Self::Directory,
             _ => Self::Other,
         }
     }

@@ -174,38 +174,6 @@ impl Error for StartError {
     }
 }
 
-/// The threads that have not ended within a timeout. They continue.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StillRunning {
-    threads: Vec<String>,
-}
-
-impl StillRunning {
-    /// Creates the error from the names of the threads that have not ended.
-    pub fn new(threads: impl IntoIterator<Item: Into<String>>) -> Self {
-        Self { threads: threads.into_iter().map(Into::into).collect() }
-    }
-
-    /// Returns the error of these threads. `Ok` without threads.
-    pub(crate) fn unless_empty(threads: Vec<String>) -> Result<(), Self> {
-        if threads.is_empty() { Ok(()) } else { Err(Self { threads }) }
-    }
-
-    /// Returns the names of the threads that had not ended.
-    #[must_use]
-    pub fn threads(&self) -> &[String] {
-        &self.threads
-    }
-}
-
-impl fmt::Display for StillRunning {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "still running: {}", self.threads.join(", "))
-    }
-}
-
-impl Error for StillRunning {}
-
 /// The error of an end: the first failure, and the threads that have not ended.
 ///
 /// [`Manager::run`](crate::Manager::run) and each method of a [`Running`](crate::Running) that waits for the end return
@@ -237,6 +205,11 @@ pub struct EndError {
 }
 
 impl EndError {
+    /// Creates the error from the names of the threads that have not ended.
+    pub fn of_threads(threads: impl IntoIterator<Item: Into<String>>) -> Self {
+        Self { failure: None, still_running: threads.into_iter().map(Into::into).collect() }
+    }
+
     pub(crate) fn failed(component: &str, error: Arc<BoxError>) -> Self {
         Self { failure: Some((component.to_owned(), error)), still_running: Vec::new() }
     }
@@ -276,12 +249,6 @@ impl EndError {
     #[must_use]
     pub fn still_running(&self) -> &[String] {
         &self.still_running
-    }
-}
-
-impl From<StillRunning> for EndError {
-    fn from(still: StillRunning) -> Self {
-        Self { failure: None, still_running: still.threads }
     }
 }
 

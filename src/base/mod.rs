@@ -21,6 +21,6 @@ pub use self::backoff::Exponential;
 pub use self::cancel::{CancellationToken, OnCancel};
 pub use self::clock::{Clock, ManualClock};
 pub use self::end::EndHook;
-pub use self::error::{EndError, StartError, StillRunning};
+pub use self::error::{EndError, StartError};
 pub use self::running::{RunPhase, RunStatus, Runnable, Running};
 pub use self::thread::ThreadOptions;

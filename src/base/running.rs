@@ -84,9 +84,8 @@ pub trait Runnable: Send + Sync {
     ///
     /// # Errors
     ///
-    /// Returns [`EndError`] with the threads that have not ended, for example from a
-    /// [`StillRunning`](super::StillRunning). This can be called again. A [failure](Self::failure) may be part of the
-    /// error, but need not be.
+    /// Returns [`EndError`] with the threads that have not ended, for example from [`EndError::of_threads`]. This can
+    /// be called again. A [failure](Self::failure) may be part of the error, but need not be.
     fn join_timeout(&mut self, timeout: Duration) -> Result<(), EndError>;
 
     /// Blocks until all threads have ended. If the caller is one of them, it must not wait for itself.

@@ -39,9 +39,10 @@ pub(crate) fn boundary(text: &str, most: usize) -> usize {
 /// assert_eq!(homeostat::rt::one_line("no such file:\n/etc/vms"), "no such file:\\n/etc/vms");
 /// ```
 #[must_use]
-pub fn one_line(text: &str) -> String {
-    let mut line = String::with_capacity(text.len().min(MOST));
-    for character in bounded(text.to_owned()).chars() {
+pub fn one_line(text: impl fmt::Display) -> String {
+    let text = bounded(text.to_string());
+    let mut line = String::with_capacity(text.len());
+    for character in text.chars() {
         if breaks_a_line(character) {
             line.extend(character.escape_default());
         } else {
@@ -58,21 +59,13 @@ fn breaks_a_line(character: char) -> bool {
         || matches!(character, '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Displays another value like [`one_line`]. For errors and names in log lines.
-///
-/// # Examples
-///
-/// ```
-/// use homeostat::rt::OneLine;
-///
-/// assert_eq!(format!("failed: {}", OneLine("a\tb")), "failed: a\\tb");
-/// ```
+/// Displays another value like [`one_line`], without work if nothing shows it.
 #[derive(Clone, Copy, Debug)]
-pub struct OneLine<T>(pub T);
+pub(crate) struct OneLine<T>(pub(crate) T);
 
 impl<T: fmt::Display> fmt::Display for OneLine<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(&one_line(&self.0.to_string()))
+        f.pad(&one_line(&self.0))
     }
 }
 

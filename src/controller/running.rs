@@ -8,7 +8,7 @@ use super::handle::ControllerHandle;
 use super::sources::{SourceStart, Target};
 use super::state::{ControllerState, Started};
 use crate::base::end::EndHook;
-use crate::base::error::{BoxError, EndError, StartError, StillRunning};
+use crate::base::error::{BoxError, EndError, StartError};
 use crate::base::running::{RunPhase, RunStatus, Runnable, Running};
 use crate::base::sync::atomic::Ordering::SeqCst;
 use crate::base::thread::Joiner;
@@ -93,7 +93,7 @@ impl<K: Key> Runnable for ControllerBody<K> {
                 break;
             }
             if state.clock.reached(deadline) {
-                return Err(StillRunning::new(threads).into());
+                return Err(EndError::of_threads(threads));
             }
             state.end.wait_for_notice(deadline);
         }
@@ -114,7 +114,7 @@ impl<K: Key> Runnable for ControllerBody<K> {
         let own = self.started.membership.slots().into_iter().filter(|slot| slot.is_current());
         let own: Vec<_> = own.map(|slot| slot.name.clone()).chain(self.control_thread()).collect();
         self.leave_pool();
-        Ok(StillRunning::unless_empty(own)?)
+        EndError::unless_well(None, own)
     }
 
     fn detach(&mut self) {
@@ -222,8 +222,8 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
     ///
     /// # Errors
     ///
-    /// Returns [`StillRunning`] with the threads that have not ended. The controller waits for them at its own end.
-    pub fn remove_source(&self, name: &str, grace: Duration) -> Result<bool, StillRunning> {
+    /// Returns [`EndError`] with the threads that have not ended. The controller waits for them at its own end.
+    pub fn remove_source(&self, name: &str, grace: Duration) -> Result<bool, EndError> {
         let state = &*self.state;
         let Some(ended) = state.sources.remove(name) else { return Ok(false) };
         // The removed source may have been the last one without an initial listing.
@@ -231,7 +231,7 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
         if !ended.wait_until(state.clock.nanos().after(grace)) {
             let threads = state.sources.abort_removed(&ended);
             if !threads.is_empty() {
-                return Err(StillRunning::new(threads));
+                return Err(EndError::of_threads(threads));
             }
         }
         state.sources.join_ended();

@@ -108,7 +108,7 @@ impl<K: Key + Sync + fmt::Debug> Sources<K> {
             if watch.polls_outside(&target.queue.clock()) {
                 return Err(StartError::named("watch", watch.name(), "polls by another clock than its simulation"));
             }
-            let gate = watch.gate_source().and_then(|source| Arc::clone(source).open(target.gates));
+            let gate = watch.gate_bringer().and_then(|bring| bring(target.gates));
             let subscription = watch.subscribe(subscriber)?;
             let handle = watch.source().named(&name).synced_by(subscription.synced());
             let source = Arc::clone(&subscription.source);

@@ -10,7 +10,7 @@ use super::state::{AddObserver, HOOK, ManagerInner, ManagerPhase};
 use crate::base::cancel::CancellationToken;
 use crate::base::clock::Clock;
 use crate::base::end::EndHook;
-use crate::base::error::{BoxError, EndError, StartError, StillRunning};
+use crate::base::error::{BoxError, EndError, StartError};
 use crate::base::running::{RunPhase, RunStatus, Runnable, Running};
 use crate::base::spawn::spawn;
 use crate::base::sync::Mutex;
@@ -100,7 +100,7 @@ impl Manager {
     ///
     /// # Errors
     ///
-    /// Returns [`StillRunning`] with the threads that have not ended after the abort. The manager waits for them at its
+    /// Returns [`EndError`] with the threads that have not ended after the abort. The manager waits for them at its
     /// own end.
     ///
     /// ```
@@ -119,7 +119,7 @@ impl Manager {
     /// running.shutdown(Duration::from_secs(10))?;
     /// # Ok::<_, homeostat::BoxError>(())
     /// ```
-    pub fn remove(&self, name: &str, grace: Duration) -> Result<bool, StillRunning> {
+    pub fn remove(&self, name: &str, grace: Duration) -> Result<bool, EndError> {
         self.inner.remove(name, grace)
     }
 
@@ -335,7 +335,7 @@ struct ManagerBody {
 impl ManagerBody {
     fn check_thread(&self) -> Result<(), EndError> {
         let is_current = self.driver.as_ref().is_some_and(Joiner::is_current);
-        if is_current { Err(StillRunning::new([self.thread.as_str()]).into()) } else { Ok(()) }
+        if is_current { Err(EndError::of_threads([self.thread.as_str()])) } else { Ok(()) }
     }
 }
 
@@ -351,7 +351,7 @@ impl Runnable for ManagerBody {
     fn join_timeout(&mut self, timeout: Duration) -> Result<(), EndError> {
         self.check_thread()?;
         if !self.inner.end.wait_until_empty(self.inner.clock.nanos().after(timeout)) {
-            return Err(StillRunning::new([self.thread.as_str()]).into());
+            return Err(EndError::of_threads([self.thread.as_str()]));
         }
         self.join()
     }

@@ -7,18 +7,19 @@
 //! - The token of a term is cancelled before its leadership is given back. After its cancellation the manager aborts at
 //!   once, even if the elector's thread hangs.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::state::ManagerInner;
 use crate::base::cancel::OnCancel;
-use crate::base::group::{OverrunHook, ThreadGroup, ThreadGroupKind};
+use crate::base::group::{ThreadGroup, ThreadGroupKind};
 use crate::base::running::Running;
 use crate::base::task::{Next, Task};
 use crate::base::thread::unless_it_panics;
 use crate::base::time::Nanos;
 use crate::base::wait::AutoResetEvent;
-use crate::manager::election::{Candidacy, Candidate, Term};
+use crate::manager::election::{Candidate, Term};
 use crate::run::context::Context;
 use crate::run::error::BoxError;
 
@@ -54,8 +55,8 @@ impl ManagerInner {
 }
 
 /// Returns a function that logs a check that continues after the end of the term.
-fn log_hanging_check(manager: String) -> OverrunHook {
-    Box::new(move |_| {
+fn log_hanging_check(manager: String) -> Box<dyn Fn() + Send> {
+    Box::new(move || {
         let manager = manager.as_str();
         log::error!(manager; "{manager}: the leadership is lost: its check does not return, and the term has run out");
     })
@@ -87,8 +88,8 @@ impl Leading {
             tried => Ok(tried.map(Some)?),
         });
         match tried {
-            Ok(Some(Candidacy::TryAgain(after))) => return Some(inner.clock.nanos().after(after)),
-            Ok(Some(Candidacy::Elected(term))) => self.begin(term),
+            Ok(Some(ControlFlow::Continue(after))) => return Some(inner.clock.nanos().after(after)),
+            Ok(Some(ControlFlow::Break(term))) => self.begin(term),
             Ok(None) => {}
             Err(error) => inner.fail("elector", error),
         }

@@ -14,8 +14,6 @@ mod watches;
 
 pub use self::builder::ManagerBuilder;
 pub use self::component::Component;
-pub use self::election::{
-    AlwaysLeader, Candidacy, Candidate, Elector, ElectorError, FileElector, Holder, Leadership, Term,
-};
+pub use self::election::{AlwaysLeader, Candidate, Elector, ElectorError, FileElector, Holder, Leadership, Term};
 pub use self::handle::{Manager, WeakManager};
 pub use self::status::{Health, ManagerStatus};

@@ -16,7 +16,7 @@ use super::election::Elector;
 use crate::base::cancel::{CancellationToken, OnCancel};
 use crate::base::clock::Clock;
 use crate::base::end::{End, EndHook};
-use crate::base::error::{EndError, StartError, StillRunning};
+use crate::base::error::{EndError, StartError};
 use crate::base::running::{Runnable, Running};
 use crate::base::sync::Mutex;
 use crate::base::thread::{panic_message, shielded};
@@ -395,7 +395,7 @@ impl ManagerInner {
         self.signal.set();
     }
 
-    pub(super) fn remove(&self, name: &str, grace: Duration) -> Result<bool, StillRunning> {
+    pub(super) fn remove(&self, name: &str, grace: Duration) -> Result<bool, EndError> {
         let Some(member) = self.state.lock().named(name).cloned() else { return Ok(false) };
         if let Some(start) = member.take_start() {
             // The drop may be user code. A controller closes its queue.
@@ -433,7 +433,7 @@ impl ManagerInner {
             member.answer(threads)
         });
         self.free_name(&member);
-        StillRunning::unless_empty(threads).map(|()| true)
+        EndError::unless_well(None, threads).map(|()| true)
     }
 
     /// Frees the name of a component, unless another component has it by now.

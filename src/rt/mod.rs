@@ -8,13 +8,13 @@
 //! | a thread body as steps | [`Task`], [`Next`], [`spawn`], [`Joiner`] |
 //! | one thread for many tasks | [`TaskThread`], [`TaskWaker`] |
 //! | the threads of one part of a program | [`ThreadGroup`], [`ThreadGroupKind`], [`Handle`] |
-//! | a deadline for a call | [`Run`], [`Overrun`] |
+//! | a deadline for a call | [`Run`] |
 //! | waiting | [`Monitor`], [`AutoResetEvent`] |
 //! | time, delays and jitter | [`Nanos`], [`Rounded`], [`Draws`], [`Exponential`](crate::Exponential) |
 //! | the health of a source | [`SourceState`], [`RunningListing`] |
 //! | user code | [`shielded`], [`panic_message`] |
 //! | errors | [`Chain`], [`find`], [`Mark`], [`Echo`] |
-//! | one line of text | [`one_line`], [`OneLine`], [`bounded`] |
+//! | one line of text | [`one_line`], [`bounded`] |
 //! | forks | [`OwnerProcess`] |
 //! | simulations | [`Scheduler`], [`TurnContext`], [`JoinTask`] |
 //!
@@ -141,12 +141,12 @@
 
 pub use crate::base::backoff::Draws;
 pub use crate::base::clock::Scheduler;
-pub use crate::base::group::{Handle, Overrun, Run, ThreadGroup, ThreadGroupKind};
+pub use crate::base::group::{Handle, Run, ThreadGroup, ThreadGroupKind};
 pub use crate::base::process::OwnerProcess;
 pub use crate::base::spawn::spawn;
 pub use crate::base::task::{Next, Task, TurnContext};
 pub use crate::base::task_thread::{TaskThread, TaskWaker};
-pub use crate::base::text::{OneLine, bounded, one_line};
+pub use crate::base::text::{bounded, one_line};
 pub use crate::base::thread::{JoinTask, Joiner, panic_message, shielded};
 pub use crate::base::time::{Nanos, Rounded};
 pub use crate::base::wait::{AutoResetEvent, Monitor};

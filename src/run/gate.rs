@@ -21,7 +21,7 @@ use crate::run::fence::Fence;
 ///
 /// A controller takes a key from its queue, then asks its gates in order, on the thread that would run the key. The key
 /// runs if all of them admit it. [`ControllerBuilder::gate`](crate::controller::ControllerBuilder::gate) adds a gate,
-/// and a watch may [bring](GateSource) one.
+/// and a watch may [bring](BringGate) one.
 ///
 /// # Examples
 ///
@@ -224,11 +224,9 @@ impl<K: fmt::Debug + Key> fmt::Debug for TakenKey<'_, K> {
     }
 }
 
-/// Brings a gate to each controller that reads a watch; see [`Watch::bring_gate`](crate::Watch::bring_gate).
-pub trait GateSource: Send + Sync {
-    /// Called before a source of a controller reads the watch. The returned guard is dropped when the source has ended.
-    fn open(self: Arc<Self>, gates: &Gates) -> Option<Box<dyn Any + Send + Sync>>;
-}
+/// Brings a gate to a controller before a source of it reads a watch; see
+/// [`Watch::bring_gate`](crate::Watch::bring_gate). The returned guard is dropped when the source has ended.
+pub type BringGate = Box<dyn Fn(&Gates) -> Option<Box<dyn Any + Send + Sync>> + Send + Sync>;
 
 /// The gates of a controller.
 pub struct Gates {

@@ -18,7 +18,7 @@ pub use self::context::Context;
 pub use self::crash_loop::CrashLoopGuard;
 pub use self::error::{BoxError, Cancelled, Muted, Panicked, RequeueAfter, Terminal, muted, terminal};
 pub use self::fence::{Fence, TermLimit};
-pub use self::gate::{Admission, Gate, GateHost, GateKey, GateSource, Gates, Permit, ReadState, Release};
+pub use self::gate::{Admission, BringGate, Gate, GateHost, GateKey, Gates, Permit, ReadState, Release};
 pub use self::metrics::{Histogram, WorkersMetrics};
 pub use self::pool::{PoolBuilder, WorkerPool};
 pub use self::reconciler::{Action, Failure, NoRetry, Reconciler, RetryDecision, RetryPolicy};

@@ -87,13 +87,13 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Watch<K, T> {
     ///
     /// ```
     /// use homeostat::Watch;
-    /// use homeostat::watch::PushOutcome;
+    /// use homeostat::watch::EventKind;
     ///
     /// struct Vm { revision: u64, load: f64 }
     ///
     /// let push = Watch::versioned(|vm: &Vm| vm.revision).push();
     /// push.set("vm-1", Vm { revision: 1, load: 0.2 });
-    /// assert_eq!(push.set("vm-1", Vm { revision: 1, load: 0.9 }), PushOutcome::Unchanged);
+    /// assert_eq!(push.set("vm-1", Vm { revision: 1, load: 0.9 }), Some(EventKind::Unchanged));
     /// ```
     pub fn versioned<V: PartialEq>(version: impl Fn(&T) -> V + Send + Sync + 'static) -> WatchBuilder<K, T> {
         Self::compared(move |one, other| version(one) == version(other))
@@ -103,11 +103,11 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Watch<K, T> {
     ///
     /// ```
     /// use homeostat::Watch;
-    /// use homeostat::watch::PushOutcome;
+    /// use homeostat::watch::EventKind;
     ///
     /// let push = Watch::compared(|one: &f64, other| (one - other).abs() < 0.5).push();
     /// push.set("load", 1.0);
-    /// assert_eq!(push.set("load", 1.25), PushOutcome::Unchanged);
+    /// assert_eq!(push.set("load", 1.25), Some(EventKind::Unchanged));
     /// ```
     pub fn compared(is_same: impl Fn(&T, &T) -> bool + Send + Sync + 'static) -> WatchBuilder<K, T> {
         WatchBuilder::with(Box::new(is_same))

@@ -1,6 +1,5 @@
 //! A thread that reports the end of a child process.
 
-use std::fmt;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ExitStatus};
 
@@ -20,7 +19,7 @@ use crate::base::thread::{Joiner, ThreadOptions, shielded};
 /// does not reuse the process id, so a signal cannot reach another process. `on_exit` receives the exit status, or
 /// `None` if the child has already been reaped elsewhere. A panic in `on_exit` is caught and logged.
 ///
-/// The thread ends when `on_exit` returns. To end it earlier, kill the child.
+/// The thread ends when `on_exit` returns. To end it earlier, kill the child. The returned handle joins it.
 ///
 /// In a process that ignores SIGCHLD, the system reaps children itself. Then `on_exit` receives `None`, possibly only
 /// after the last child has ended.
@@ -55,36 +54,14 @@ use crate::base::thread::{Joiner, ThreadOptions, shielded};
 pub fn watch_child(
     child: &Child,
     on_exit: impl FnOnce(Option<ExitStatus>) + Send + 'static,
-) -> Result<ChildWatch, StartError> {
+) -> Result<Joiner, StartError> {
     let pid = Pid::from_child(child);
     let name = format!("child-{}", pid.as_raw_nonzero());
     let wait = move || {
         let status = wait_for_exit(pid);
         shielded("the hook of a child process", || on_exit(status));
     };
-    let thread = ThreadOptions::new().spawn(name.clone(), wait).map_err(|error| StartError::thread(&name, error))?;
-    Ok(ChildWatch { pid, thread })
-}
-
-/// The thread that waits for a child process. Dropping the handle does not end the thread.
-///
-/// [`watch_child`] has an example.
-pub struct ChildWatch {
-    pid: Pid,
-    thread: Joiner,
-}
-
-impl ChildWatch {
-    /// Blocks until the child has ended and `on_exit` has returned. Returns at once if called in `on_exit`.
-    pub fn join(self) {
-        self.thread.join();
-    }
-}
-
-impl fmt::Debug for ChildWatch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ChildWatch").field("pid", &self.pid.as_raw_nonzero()).finish_non_exhaustive()
-    }
+    ThreadOptions::new().spawn(name.clone(), wait).map_err(|error| StartError::thread(&name, error))
 }
 
 /// Blocks until the process has ended, and leaves it unreaped. Returns `None` if it is not an unreaped child of this

@@ -10,6 +10,7 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::{Arc, OnceLock};
 
+use super::event::EventKind;
 use super::event_buffer::{Origin, StoredChange};
 use super::subscriber_buffer::SubscriberBuffer;
 use crate::base::clock::Clock;
@@ -18,43 +19,12 @@ use crate::base::sync::Mutex;
 use crate::base::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use crate::base::thread::shielded;
 use crate::queue::{EnqueueMethod, FastState, Key};
-use crate::run::gate::GateSource;
+use crate::run::gate::BringGate;
 use crate::watch::source_state::SourceState;
 use crate::watch::store::Store;
 
 /// Returns whether two values are the same. A value that is the same as the stored one makes no event.
 pub(super) type Same<T> = Box<dyn Fn(&T, &T) -> bool + Send + Sync>;
-
-/// The effect of a push.
-///
-/// # Examples
-///
-/// ```
-/// use homeostat::Watch;
-/// use homeostat::watch::PushOutcome;
-///
-/// let push = Watch::push();
-/// assert_eq!(push.set("vm-1", 1), PushOutcome::Created);
-/// assert_eq!(push.set("vm-1", 2), PushOutcome::Updated);
-/// assert_eq!(push.remove("vm-1"), PushOutcome::Deleted);
-/// assert_eq!(push.remove("vm-1"), PushOutcome::Unchanged);
-/// push.stop();
-/// assert_eq!(push.set("vm-1", 3), PushOutcome::Closed);
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum PushOutcome {
-    /// The key was added.
-    Created,
-    /// The value of the key was replaced.
-    Updated,
-    /// The key was removed.
-    Deleted,
-    /// Nothing changed, and no event was sent.
-    Unchanged,
-    /// The watch has stopped; the call was ignored.
-    Closed,
-}
 
 /// The effect of a complete listing: the number of keys for each kind of change.
 ///
@@ -88,8 +58,8 @@ pub(super) struct WatchCore<K, T> {
     /// The health of the producer.
     pub(super) source: Arc<SourceState>,
     same: Same<T>,
-    /// The source of a gate for each controller that reads this watch.
-    pub(super) gate_source: OnceLock<Arc<dyn GateSource>>,
+    /// Brings a gate to each controller that reads this watch.
+    pub(super) bring_gate: OnceLock<BringGate>,
     /// The number of subscriptions so far, for their names.
     subscriptions: AtomicU64,
     /// Held while the store or the list of subscribers changes, so that a new subscriber gets the existing items and
@@ -134,37 +104,35 @@ impl<K: Key + Sync, T: Send + Sync + 'static> WatchCore<K, T> {
         let store = Store::new(clock.clone());
         let state = Mutex::new(CoreState { buffers: Buffers::default(), synced: false, stopped: false });
         let source = SourceState::new(&name, None, clock.clone());
-        let (gate_source, subscriptions) = (OnceLock::new(), AtomicU64::new(0));
-        Arc::new(Self { name, clock, store, source, same, gate_source, subscriptions, state })
+        let (bring_gate, subscriptions) = (OnceLock::new(), AtomicU64::new(0));
+        Arc::new(Self { name, clock, store, source, same, bring_gate, subscriptions, state })
     }
 
     /// Stores `value` under `key` and delivers the change.
-    pub(super) fn set(&self, key: &K, value: &Arc<T>) -> PushOutcome {
+    pub(super) fn set(&self, key: &K, value: &Arc<T>) -> Option<EventKind> {
         let mut old = None;
-        let outcome = self.update(|state, after| {
+        self.update(|state, after| {
             old = self.store.get(key);
-            let Some(change) = self.compare(old.as_ref(), value, state.synced) else { return PushOutcome::Unchanged };
+            let Some(change) = self.compare(old.as_ref(), value, state.synced) else { return EventKind::Unchanged };
             self.publish(state, after, key, &change);
-            if old.is_some() { PushOutcome::Updated } else { PushOutcome::Created }
-        });
-        outcome.unwrap_or(PushOutcome::Closed)
+            if old.is_some() { EventKind::Updated } else { EventKind::Created }
+        })
     }
 
     /// Removes `key` and delivers the deletion. The event has `last` as the last value, or the stored value for `None`.
-    pub(super) fn remove<Q>(&self, key: &Q, last: Option<&Arc<T>>) -> PushOutcome
+    pub(super) fn remove<Q>(&self, key: &Q, last: Option<&Arc<T>>) -> Option<EventKind>
     where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
         let mut known = None;
-        let outcome = self.update(|state, after| {
+        self.update(|state, after| {
             known = self.store.entry(key);
-            let Some((key, value)) = &known else { return PushOutcome::Unchanged };
+            let Some((key, value)) = &known else { return EventKind::Unchanged };
             let old = Some(Arc::clone(last.unwrap_or(value)));
             self.publish(state, after, key, &StoredChange { old, new: None, origin: Origin::Change });
-            PushOutcome::Deleted
-        });
-        outcome.unwrap_or(PushOutcome::Closed)
+            EventKind::Deleted
+        })
     }
 
     /// Replaces all items with `items`. If a key occurs twice, its last value counts.

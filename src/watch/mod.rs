@@ -27,10 +27,10 @@ use std::sync::Arc;
 
 pub use self::builder::WatchBuilder;
 #[cfg(all(unix, not(any(target_os = "netbsd", target_os = "openbsd", target_os = "redox"))))]
-pub use self::child::{ChildWatch, watch_child};
-pub use self::core::{ChangeCounts, PushOutcome};
+pub use self::child::watch_child;
+pub use self::core::ChangeCounts;
 #[cfg(unix)]
-pub use self::directory::{Directory, FileKind, FileState};
+pub use self::directory::{Directory, FileState};
 pub use self::event::{Event, EventKind};
 pub use self::poller::Poller;
 pub use self::predicate::Predicate;
@@ -45,7 +45,7 @@ use crate::base::clock::Clock;
 use crate::base::error::StartError;
 use crate::base::running::Running;
 use crate::queue::{EnqueueMethod, Key};
-use crate::run::gate::GateSource;
+use crate::run::gate::BringGate;
 use crate::watch::source_state::SourceState;
 
 /// A set of keyed values with one producer, a store and any number of subscribers. Cheap to clone.
@@ -160,12 +160,12 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Watch<K, T> {
     }
 
     /// Adds a gate to each controller that reads this watch. The producer calls this before the first subscription.
-    pub fn bring_gate(&self, source: Arc<dyn GateSource>) {
-        let _ = self.core.gate_source.set(source);
+    pub fn bring_gate(&self, bring: BringGate) {
+        let _ = self.core.bring_gate.set(bring);
     }
 
-    pub(crate) fn gate_source(&self) -> Option<&Arc<dyn GateSource>> {
-        self.core.gate_source.get()
+    pub(crate) fn gate_bringer(&self) -> Option<&BringGate> {
+        self.core.bring_gate.get()
     }
 
     /// Returns whether the watch has stopped. It stops with its producer.

@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex};
 
 use loom::thread;
 
-use super::core::PushOutcome;
 use super::core::WatchCore;
 use super::event::Event;
+use super::event::EventKind;
 use super::store::Store;
 use super::subscriber::Subscriber;
 use super::subscriber_buffer::SubscriberBuffer;
@@ -25,7 +25,7 @@ fn core() -> Arc<Core> {
     WatchCore::new("model".to_owned(), ManualClock::new().clock(), Box::new(u32::eq))
 }
 
-fn set(core: &Core, value: u32) -> PushOutcome {
+fn set(core: &Core, value: u32) -> Option<EventKind> {
     core.set(&0, &Arc::new(value))
 }
 
@@ -147,7 +147,7 @@ fn deleted_key_is_gone_for_a_late_buffered_subscriber() {
         let changing = thread::spawn(move || producer.remove(&0, None));
         let subscriber = Buffered::attach(&core).unwrap();
         subscriber.hear_all();
-        assert_eq!(changing.join().unwrap(), PushOutcome::Deleted);
+        assert_eq!(changing.join().unwrap(), Some(EventKind::Deleted));
         subscriber.hear_all();
         assert_eq!(subscriber.value(), None);
     });
@@ -239,7 +239,7 @@ fn a_subscription_to_a_watch_that_stops_is_refused_or_ends() {
             assert_eq!(subscriber.value(), Some(1));
             assert!(!subscriber.buffer.delivery.synced.wait_until(Nanos::ZERO));
         }
-        assert_eq!(set(&core, 2), PushOutcome::Closed);
+        assert_eq!(set(&core, 2), None);
     });
 }
 
@@ -338,7 +338,7 @@ fn a_stop_that_races_with_a_change_ends_the_subscription_after_the_last_event() 
         assert!(!subscription.wait_synced(std::time::Duration::MAX), "the initial list never comes");
         drop(subscription.join());
         assert_eq!(Arc::strong_count(&believed), 1, "the mapping still exists");
-        let stored = changing.join().unwrap() == PushOutcome::Created;
+        let stored = changing.join().unwrap() == Some(EventKind::Created);
         assert_eq!(believed.lock().unwrap().value, stored.then_some(1));
     });
 }

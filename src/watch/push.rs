@@ -6,7 +6,8 @@ use std::hash::Hash;
 use std::sync::Arc;
 
 use super::Watch;
-use super::core::{ChangeCounts, PushOutcome, WatchCore};
+use super::core::{ChangeCounts, WatchCore};
+use super::event::EventKind;
 use crate::queue::Key;
 
 /// Changes the values of a [`Watch`] from any thread. Cheap to clone. The watch stops when the last clone is dropped,
@@ -29,15 +30,15 @@ use crate::queue::Key;
 ///
 /// ```
 /// use homeostat::{Subscriber, Watch, WorkQueue};
-/// use homeostat::watch::PushOutcome;
+/// use homeostat::watch::EventKind;
 ///
 /// let push = Watch::push();
 /// push.synced(); // there is nothing to begin with
 ///
 /// let queue = WorkQueue::new();
 /// let subscription = push.watch().subscribe(Subscriber::to_itself(&queue))?;
-/// assert_eq!(push.set("vm-1", "running"), PushOutcome::Created);
-/// assert_eq!(push.set("vm-1", "running"), PushOutcome::Unchanged);
+/// assert_eq!(push.set("vm-1", "running"), Some(EventKind::Created));
+/// assert_eq!(push.set("vm-1", "running"), Some(EventKind::Unchanged));
 /// assert_eq!(*queue.dequeue()?, "vm-1");
 /// # drop(subscription);
 /// # Ok::<_, homeostat::BoxError>(())
@@ -93,15 +94,19 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Push<K, T> {
         &self.watch
     }
 
-    /// Adds `key` with `value`, or replaces its value. If the stored value is the same, it is kept and no event is
-    /// sent.
+    /// Adds `key` with `value`, or replaces its value. Returns the kind of the change, or `None` if the watch has
+    /// stopped.
+    ///
+    /// If the stored value is the same, it is kept, no event is sent, and the result is
+    /// [`Unchanged`](EventKind::Unchanged).
     #[expect(clippy::needless_pass_by_value, reason = "callers give the key away, as to a map")]
-    pub fn set(&self, key: K, value: T) -> PushOutcome {
+    pub fn set(&self, key: K, value: T) -> Option<EventKind> {
         self.producer.0.set(&key, &Arc::new(value))
     }
 
-    /// Removes `key`.
-    pub fn remove<Q>(&self, key: &Q) -> PushOutcome
+    /// Removes `key`. Returns [`Deleted`](EventKind::Deleted), [`Unchanged`](EventKind::Unchanged) if the key was
+    /// unknown, or `None` if the watch has stopped.
+    pub fn remove<Q>(&self, key: &Q) -> Option<EventKind>
     where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
@@ -110,7 +115,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Push<K, T> {
     }
 
     /// Removes `key`, and reports `last` as its last value instead of the stored one.
-    pub fn remove_with<Q>(&self, key: &Q, last: T) -> PushOutcome
+    pub fn remove_with<Q>(&self, key: &Q, last: T) -> Option<EventKind>
     where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
@@ -137,8 +142,8 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Push<K, T> {
     /// Applies a message. Returns whether the watch is still running.
     pub fn apply(&self, message: PushMessage<K, T>) -> bool {
         match message {
-            PushMessage::Set(key, value) => return self.set(key, value) != PushOutcome::Closed,
-            PushMessage::Remove(key) => return self.remove(&key) != PushOutcome::Closed,
+            PushMessage::Set(key, value) => return self.set(key, value).is_some(),
+            PushMessage::Remove(key) => return self.remove(&key).is_some(),
             PushMessage::ReplaceAll(items) => drop(self.replace_all(items)),
             PushMessage::Synced => self.synced(),
         }

@@ -21,7 +21,7 @@ pub(crate) use self::start::Attendance;
 use crate::base::cancel::CancellationToken;
 use crate::base::clock::Clock;
 use crate::base::end::{End, EndHook};
-use crate::base::error::{BoxError, EndError, StillRunning};
+use crate::base::error::{BoxError, EndError};
 use crate::base::running::{RunPhase, RunStatus, Runnable};
 use crate::base::sync::Mutex;
 use crate::base::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -39,7 +39,7 @@ use crate::base::time::Nanos;
 /// A call with a deadline. A function for overruns asks for a watchdog:
 ///
 /// ```
-/// use homeostat::rt::{AutoResetEvent, Nanos, Next, Overrun, Task, ThreadGroup, ThreadGroupKind};
+/// use homeostat::rt::{AutoResetEvent, Nanos, Next, Task, ThreadGroup, ThreadGroupKind};
 /// use homeostat::{CancellationToken, Clock, Running, ThreadOptions};
 /// use std::sync::Arc;
 /// use std::time::Duration;
@@ -58,7 +58,7 @@ use crate::base::time::Nanos;
 ///
 /// let group = ThreadGroup::new(ThreadGroupKind::Component, "call".to_owned(), Clock::system(), 1);
 /// let event = AutoResetEvent::new(Clock::system());
-/// let report = Box::new(|_: Overrun<'_>| log::warn!("the call ignores its end"));
+/// let report = Box::new(|| log::warn!("the call ignores its end"));
 /// let handle = group.start_one(&ThreadOptions::new(), Call(Arc::clone(&group)), event, Some(report), || ())?;
 /// drop(Running::new((), handle, Duration::MAX)); // joins the threads
 /// # Ok::<_, homeostat::StartError>(())
@@ -96,9 +96,9 @@ struct Joiners {
 /// The time after its deadline at which a run becomes an overrun. A cancelled run needs a moment to end.
 pub(crate) const ALLOWANCE: Duration = Duration::from_millis(100);
 
-/// A run that continues although its deadline has passed by more than 100 ms. [`ThreadGroup`] has an example.
+/// A run that continues although its deadline has passed by more than 100 ms.
 #[derive(Debug)]
-pub struct Overrun<'a> {
+pub(crate) struct Overrun<'a> {
     pub(crate) thread: &'a str,
     pub(crate) slot: &'a WorkerSlot,
     run: u64,
@@ -116,8 +116,7 @@ impl<'a> Overrun<'a> {
 impl Overrun<'_> {
     /// Returns whether the run continues. If so, a key that was found by the run's record before this call belongs to
     /// the run.
-    #[must_use]
-    pub fn goes_on(&self) -> bool {
+    pub(crate) fn goes_on(&self) -> bool {
         !self.slot.is_over(self.run)
     }
 }
@@ -346,7 +345,7 @@ impl Runnable for Handle {
         if !group.end.wait_until_empty(group.clock.nanos().after(timeout)) {
             let threads = group.threads();
             if !threads.is_empty() {
-                return Err(StillRunning::new(threads).into());
+                return Err(EndError::of_threads(threads));
             }
         }
         self.join()
@@ -354,7 +353,7 @@ impl Runnable for Handle {
 
     fn join(&mut self) -> Result<(), EndError> {
         self.group.join();
-        Ok(StillRunning::unless_empty(self.group.threads())?)
+        EndError::unless_well(None, self.group.threads())
     }
 
     /// Does nothing: the threads outlive this handle.

@@ -44,7 +44,8 @@ impl ThreadGroup {
     /// Starts the only thread of a group. `event` triggers the next step of its task. A stop calls `on_stop`, then sets
     /// the event. After an error, no thread runs.
     ///
-    /// If `watch` is given, a watchdog cancels each run at its deadline, and passes overruns to `watch`.
+    /// If `watch` is given, a watchdog cancels each run at its deadline. It calls `watch` if the run continues 100 ms
+    /// after its deadline.
     ///
     /// # Errors
     ///
@@ -54,10 +55,11 @@ impl ThreadGroup {
         options: &ThreadOptions,
         task: impl Task + 'static,
         event: Arc<AutoResetEvent>,
-        watch: Option<OverrunHook>,
+        watch: Option<Box<dyn Fn() + Send>>,
         on_stop: impl Fn() + Send + Sync + 'static,
     ) -> Result<Handle, StartError> {
         let tasks = vec![(task, Arc::clone(&event))];
+        let watch = watch.map(|report| -> OverrunHook { Box::new(move |_| report()) });
         self.start_tasks(options, tasks, watch, move || {
             on_stop();
             event.set();

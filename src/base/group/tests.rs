@@ -120,7 +120,7 @@ fn no_thread_of_a_group_runs_after_the_system_has_refused_one() {
         let group = ThreadGroup::new(ThreadGroupKind::Poller, "poller".to_owned(), ManualClock::new().clock(), 1);
         let event = AutoResetEvent::new(group.clock.clone());
         let (options, started) = ThreadOptions::refusing_named(refused);
-        let error = group.start_one(&options, Endless, event, Some(Box::new(|_| {})), || ()).map(drop).unwrap_err();
+        let error = group.start_one(&options, Endless, event, Some(Box::new(|| {})), || ()).map(drop).unwrap_err();
         assert_eq!(error.to_string(), format!("the system cannot start thread {refused}"));
         assert!(group.end.is_empty());
         assert_eq!(Arc::strong_count(&group), 1, "no thread has it");

@@ -2,6 +2,7 @@
 //! checks it.
 
 use std::fmt;
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 use super::error::ElectorError;
@@ -24,9 +25,10 @@ use crate::run::fence::Fence;
 /// A row that the leader must renew, and that another process may take over 15 seconds after a renewal:
 ///
 /// ```
-/// use homeostat::manager::{Candidacy, Candidate, ElectorError, Leadership, Term};
+/// use homeostat::manager::{Candidate, ElectorError, Leadership, Term};
 /// use homeostat::run::{Fence, TermLimit};
 /// use homeostat::{BoxError, Clock, Context, Elector};
+/// use std::ops::ControlFlow;
 /// use std::sync::{Arc, Mutex};
 /// use std::time::{Duration, Instant};
 ///
@@ -55,13 +57,13 @@ use crate::run::fence::Fence;
 ///             let sent = clock.now(); // before the call: its answer may come late
 ///             let mut row = shared.lock().map_err(|_| ElectorError::new("the database is gone"))?;
 ///             if row.leader.is_some_and(|leader| leader != me) {
-///                 return Ok(Candidacy::TryAgain(Duration::from_secs(2))); // a real one also compares the time
+///                 return Ok(ControlFlow::Continue(Duration::from_secs(2))); // a real one also compares the time
 ///             }
 ///             row.leader = Some(me);
 ///             row.number += 1;
 ///             let limit = Arc::new(RowLimit { clock, end: Mutex::new(sent + TERM) });
 ///             let leadership = RowLock { me, row: shared.clone(), limit: limit.clone() };
-///             Ok(Candidacy::Elected(Term::fenced("row", Fence::limited(row.number, limit), leadership)))
+///             Ok(ControlFlow::Break(Term::fenced("row", Fence::limited(row.number, limit), leadership)))
 ///         })
 ///     }
 ///
@@ -144,8 +146,8 @@ pub trait Elector: Send + Sync {
         loop {
             cx.check()?;
             match candidate.try_lead(cx)? {
-                Candidacy::Elected(term) => return Ok(term),
-                Candidacy::TryAgain(after) => cx.sleep(after)?,
+                ControlFlow::Break(term) => return Ok(term),
+                ControlFlow::Continue(after) => cx.sleep(after)?,
             }
         }
     }
@@ -174,30 +176,21 @@ pub trait Elector: Send + Sync {
 
 /// A process that wants to lead, from [`Elector::candidate`]. Closures are candidates.
 pub trait Candidate: Send {
-    /// Tries to lead, without waiting for the end of another leader's term.
+    /// Tries to lead, without waiting for the end of another leader's term. Returns the term of this process, or the
+    /// time after which to try again: another process leads, or the election could not be asked.
     ///
     /// A candidate of your own may block until `cx` is cancelled, but then it cannot run in a simulation.
     ///
     /// # Errors
     ///
     /// Returns [`ElectorError`] if the election fails. This ends the candidacy.
-    fn try_lead(&mut self, cx: &Context) -> Result<Candidacy, ElectorError>;
+    fn try_lead(&mut self, cx: &Context) -> Result<ControlFlow<Term, Duration>, ElectorError>;
 }
 
-impl<F: FnMut(&Context) -> Result<Candidacy, ElectorError> + Send> Candidate for F {
-    fn try_lead(&mut self, cx: &Context) -> Result<Candidacy, ElectorError> {
+impl<F: FnMut(&Context) -> Result<ControlFlow<Term, Duration>, ElectorError> + Send> Candidate for F {
+    fn try_lead(&mut self, cx: &Context) -> Result<ControlFlow<Term, Duration>, ElectorError> {
         self(cx)
     }
-}
-
-/// The outcome of one try to lead.
-#[derive(Debug)]
-#[must_use = "dropping a term resigns"]
-pub enum Candidacy {
-    /// This process leads.
-    Elected(Term),
-    /// Another process leads, or the election could not be asked. Try again after this time.
-    TryAgain(Duration),
 }
 
 /// The lock or lease behind a [`Term`]. Dropping it resigns, unless the leadership was lost.
@@ -375,7 +368,7 @@ pub struct AlwaysLeader;
 
 impl Elector for AlwaysLeader {
     fn candidate(&self) -> Box<dyn Candidate> {
-        Box::new(|_: &Context| Ok(Candidacy::Elected(Term::new("always", Unopposed))))
+        Box::new(|_: &Context| Ok(ControlFlow::Break(Term::new("always", Unopposed))))
     }
 }
 

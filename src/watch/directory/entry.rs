@@ -6,13 +6,13 @@ use std::time::SystemTime;
 /// identity.
 pub(super) type FolderId = (u64, u64);
 
-/// The metadata of an entry. A difference in any field is a change of the entry.
+/// The metadata of an entry. A difference in any field, or in the kind, is a change of the entry.
 ///
 /// # Examples
 ///
 /// ```
 /// use homeostat::Context;
-/// use homeostat::watch::{Directory, FileKind};
+/// use homeostat::watch::Directory;
 /// use std::path::Path;
 ///
 /// let entries = Directory::new(env!("CARGO_MANIFEST_DIR")).list(&Context::detached())?;
@@ -23,8 +23,7 @@ pub(super) type FolderId = (u64, u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FileState {
-    /// The kind of the entry.
-    pub kind: FileKind,
+    pub(super) kind: FileKind,
     /// The length of a file in bytes; 0 for other kinds.
     pub len: u64,
     /// The time of the last modification, if the platform has it. For a directory, when an entry was last added or
@@ -35,22 +34,10 @@ pub struct FileState {
 }
 
 /// The kind of a directory entry.
-///
-/// # Examples
-///
-/// ```
-/// use homeostat::watch::FileKind;
-///
-/// assert_ne!(FileKind::Symlink, FileKind::File);
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum FileKind {
-    /// A regular file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FileKind {
     File,
-    /// A directory.
     Directory,
-    /// A symbolic link to anything.
     Symlink,
     /// Anything else, such as a socket, a pipe or a device.
     Other,
@@ -67,5 +54,11 @@ impl FileState {
     #[must_use]
     pub fn is_dir(&self) -> bool {
         self.kind == FileKind::Directory
+    }
+
+    /// Returns whether the entry is a symbolic link, to anything.
+    #[must_use]
+    pub fn is_symlink(&self) -> bool {
+        self.kind == FileKind::Symlink
     }
 }

@@ -13,7 +13,7 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-pub use self::entry::{FileKind, FileState};
+pub use self::entry::FileState;
 
 use self::entry::FolderId;
 use self::tree::Folder;

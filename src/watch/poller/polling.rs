@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::base::backoff::Draws;
 use crate::base::clock::Clock;
 use crate::base::error::StartError;
-use crate::base::group::{Overrun, ThreadGroup, ThreadGroupKind};
+use crate::base::group::{ThreadGroup, ThreadGroupKind};
 use crate::base::running::Running;
 use crate::base::sync::Mutex;
 use crate::base::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -166,7 +166,7 @@ impl PollerSettings {
         let (name, period) = (source.state.name(), Rounded(self.period));
         log::info!(source = name, period:%; "{name}: the poller starts, with a period of {period}");
         let watched = source.clone();
-        let report = Box::new(move |_: Overrun| watched.state.overran());
+        let report = Box::new(move || watched.state.overran());
         if let Some(thread) = &self.watchdog {
             group.watch_on(thread);
         }

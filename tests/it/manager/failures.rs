@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
 use crossbeam_channel::{Sender, bounded};
-use homeostat::base::{EndError, EndHook, RunStatus, Runnable, StillRunning};
+use homeostat::base::{EndError, EndHook, RunStatus, Runnable};
 use homeostat::{
     Action, BoxError, CancellationToken, Component, Context, Controller, Elector, Manager, ManualClock, Running,
     WorkerPool,
@@ -169,7 +169,7 @@ fn threads_that_a_nested_manager_gives_up_are_still_running_for_the_outer_one() 
         advance_to_alarm(&clock, 28 * SECOND);
         removal.join().unwrap()
     });
-    assert_eq!(removed, Err(StillRunning::new(["stuck-0"])));
+    assert_eq!(removed.unwrap_err().to_string(), "still running: stuck-0");
     outer.stop();
     for _ in 0..2 {
         advance_to_alarm(&clock, HOUR);
@@ -320,7 +320,7 @@ impl Runnable for Panicking {
 
     fn join_timeout(&mut self, _timeout: Duration) -> Result<(), EndError> {
         self.at("join_timeout");
-        if self.has_ended.load(SeqCst) { Ok(()) } else { Err(StillRunning::new(["panicking"]).into()) }
+        if self.has_ended.load(SeqCst) { Ok(()) } else { Err(EndError::of_threads(["panicking"])) }
     }
 
     fn detach(&mut self) {

@@ -1,10 +1,11 @@
 //! A user-defined elector. Its terms have a number and an end.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-use homeostat::manager::{Candidacy, Candidate, Leadership, Term};
+use homeostat::manager::{Candidate, Leadership, Term};
 use homeostat::run::{Cancelled, Fence, TermLimit};
 use homeostat::{Action, BoxError, CancellationToken, Clock, Context, Controller, Elector, Manager, ManualClock};
 
@@ -64,7 +65,7 @@ impl Elector for RowElector {
             let number = row.number.fetch_add(1, SeqCst) + 1;
             let limit = RowLimit::new(&clock);
             let lock = RowLock { row: row.clone(), limit: limit.clone() };
-            Ok(Candidacy::Elected(Term::fenced("row", Fence::limited(number, limit), lock)))
+            Ok(ControlFlow::Break(Term::fenced("row", Fence::limited(number, limit), lock)))
         })
     }
 

@@ -2,13 +2,14 @@
 //! processes.
 
 use std::error::Error;
+use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, UNIX_EPOCH};
 use std::{fs, io};
 
-use homeostat::manager::{Candidacy, ElectorError, Term};
+use homeostat::manager::{ElectorError, Term};
 use homeostat::{CancellationToken, Clock, Context, Elector, FileElector, ManualClock};
 use log::Level;
 use tempfile::TempDir;
@@ -306,7 +307,8 @@ fn a_candidate_survives_errors_after_its_first_try() {
     let cx = Context::detached_with(clock.clock(), CancellationToken::new());
     let mut candidate = standby.candidate();
     let mut tries = |count: usize| -> Vec<_> { (0..count).map(|_| candidate.try_lead(&cx)).collect() };
-    let waits = |tried: &Result<Candidacy, ElectorError>| matches!(tried, Ok(Candidacy::TryAgain(SECOND)));
+    let waits =
+        |tried: &Result<ControlFlow<Term, Duration>, ElectorError>| matches!(tried, Ok(ControlFlow::Continue(SECOND)));
     assert!(tries(1).iter().all(waits));
     fs::rename(&place, &aside).unwrap();
     assert!(tries(5).iter().all(waits));
@@ -316,7 +318,7 @@ fn a_candidate_survives_errors_after_its_first_try() {
     assert!(tries(1).iter().all(waits));
     fs::rename(&aside, &place).unwrap();
     drop(term);
-    assert!(matches!(tries(1)[..], [Ok(Candidacy::Elected(_))]));
+    assert!(matches!(tries(1)[..], [Ok(ControlFlow::Break(_))]));
     let name = logs.all()[0].field("elector").to_owned();
     let warnings: Vec<_> = logs.all().into_iter().filter(|line| line.level == Level::Warn).collect();
     let counts: Vec<_> = warnings.iter().map(|line| line.field("count").to_owned()).collect();

@@ -1,11 +1,12 @@
 //! Copies of handles in a process that was forked without `exec`: they leave the locks and threads of their parent
 //! alone.
 
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
-use homeostat::manager::{Candidacy, Leadership, Term};
+use homeostat::manager::{Leadership, Term};
 use homeostat::rt::{Nanos, Next, Task, TaskThread};
 use homeostat::{
     BoxError, Clock, Component, Context, Elector, Enqueue, FileElector, Manager, ThreadOptions, WorkQueue,
@@ -22,8 +23,8 @@ fn elected(elector: &FileElector) -> Term {
 /// Tries once to lead. The lock belongs to the open file, so this elector acts like another process.
 fn another_leads(elector: &FileElector) -> Option<Term> {
     match elector.candidate().try_lead(&Context::detached()).unwrap() {
-        Candidacy::Elected(term) => Some(term),
-        Candidacy::TryAgain(_) => None,
+        ControlFlow::Break(term) => Some(term),
+        ControlFlow::Continue(_) => None,
     }
 }
 

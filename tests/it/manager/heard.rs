@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
-use homeostat::base::{EndError, EndHook, RunPhase, RunStatus, Runnable, StillRunning};
+use homeostat::base::{EndError, EndHook, RunPhase, RunStatus, Runnable};
 use homeostat::{BoxError, Component, Manager, ManualClock};
 use parking_lot::Mutex;
 
@@ -47,7 +47,7 @@ impl Runnable for PartBody {
 
     fn join_timeout(&mut self, _timeout: Duration) -> Result<(), EndError> {
         self.0.questions.fetch_add(1, SeqCst);
-        if self.0.has_ended.load(SeqCst) { Ok(()) } else { Err(StillRunning::new(["part"]).into()) }
+        if self.0.has_ended.load(SeqCst) { Ok(()) } else { Err(EndError::of_threads(["part"])) }
     }
 
     fn detach(&mut self) {}

@@ -1,5 +1,6 @@
 //! Managers with an elector: user-defined electors, and managers of one process that share a lock file.
 
+use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
@@ -7,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
-use homeostat::manager::{Candidacy, ElectorError, Leadership, Term};
+use homeostat::manager::{ElectorError, Leadership, Term};
 use homeostat::run::Cancelled;
 use homeostat::{
     Action, BoxError, CancellationToken, Component, Context, Controller, Elector, FileElector, Manager, ManualClock,
@@ -28,7 +29,7 @@ struct ElectorFn<F>(F);
 impl<F: Fn(&Context) -> Result<Term, ElectorError> + Clone + Send + Sync + 'static> Elector for ElectorFn<F> {
     fn candidate(&self) -> Box<dyn homeostat::manager::Candidate> {
         let campaign = self.0.clone();
-        Box::new(move |cx: &Context| campaign(cx).map(Candidacy::Elected))
+        Box::new(move |cx: &Context| campaign(cx).map(ControlFlow::Break))
     }
 }
 

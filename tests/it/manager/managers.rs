@@ -3,11 +3,12 @@
 #![expect(clippy::expect_used, reason = "a helper of tests fails as a test does")]
 
 use std::convert::Infallible;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_channel::{bounded, unbounded};
-use homeostat::manager::{Candidacy, Candidate, Leadership, Term};
+use homeostat::manager::{Candidate, Leadership, Term};
 use homeostat::watch::PushMessage;
 use homeostat::{
     Action, BoxError, CancellationToken, Component, Context, Controller, ControllerHandle, Elector, EnqueueOutcome,
@@ -280,7 +281,7 @@ impl Elector for ScriptedElector {
             wake.wait();
             cx.check()?;
             let leadership = Self { lead: lead.clone(), lost: Arc::clone(&lost), resigned: Arc::clone(&resigned) };
-            Ok(Candidacy::Elected(Term::new("told", leadership)))
+            Ok(ControlFlow::Break(Term::new("told", leadership)))
         })
     }
 }

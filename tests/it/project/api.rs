@@ -16,8 +16,7 @@ use homeostat::queue::{
 };
 use homeostat::run::CrashLoopGuard;
 use homeostat::watch::{
-    ChangeCounts, Directory, EventKind, FileKind, FileState, Index, Push, PushMessage, PushOutcome, Subscription,
-    WatchBuilder,
+    ChangeCounts, Directory, EventKind, FileState, Index, Push, PushMessage, Subscription, WatchBuilder,
 };
 use homeostat::{
     CancellationToken, Claim, Clock, Context, Elector, Enqueue, EnqueueOutcome, Event, Exponential, FileElector,
@@ -64,9 +63,9 @@ fn public_types_are_send_and_sync() {
     )>();
     shared::<StartError>();
     shared::<(Watch<u32, u64>, Push<u32, u64>, Store<u32, u64>, Index<u8, u32, u64>)>();
-    shared::<(Event<u32, u64>, EventKind, PushOutcome, ChangeCounts, PushMessage<u32, u64>)>();
+    shared::<(Event<u32, u64>, EventKind, ChangeCounts, PushMessage<u32, u64>)>();
     shared::<(Predicate<u32, u64>, Running<Subscription>, Running<Watch<u32, u64>>, Running<Watch<u32, u64>>)>();
-    shared::<(Directory, FileState, FileKind, WatchBuilder<u32, u64>)>();
+    shared::<(Directory, FileState, WatchBuilder<u32, u64>)>();
     sent::<(Subscriber<u32, u64>, Poller<Vec<(u32, u64)>>)>();
     shared::<(AlwaysLeader, FileElector, Holder)>();
     shared::<ElectorError>();
@@ -74,7 +73,7 @@ fn public_types_are_send_and_sync() {
     shared::<(DequeueError, TryDequeueError)>();
     shared::<CrashLoopGuard<u32>>();
     #[cfg(unix)]
-    shared::<homeostat::watch::ChildWatch>();
+    shared::<homeostat::rt::Joiner>();
 }
 
 #[test]

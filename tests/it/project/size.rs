@@ -12,7 +12,7 @@ use super::tidy::{Source, read, room};
 const ROOMS: [&str; 7] = ["base", "queue", "run", "watch", "controller", "manager", "rt"];
 
 /// The most lines of code that a build without features compiles.
-const MOST_LINES: usize = 15_880;
+const MOST_LINES: usize = 15_829;
 
 /// The most files that a section of `ARCHITECTURE.md` about a path names.
 const MOST_FILES: [(&str, usize); 2] = [("The path of a key", 31), ("The path of a stop", 30)];

@@ -4,7 +4,8 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 
-use homeostat::watch::{ChildWatch, watch_child};
+use homeostat::rt::Joiner;
+use homeostat::watch::watch_child;
 use homeostat::{Enqueue, WorkQueue};
 
 fn shell(script: &str) -> Child {
@@ -12,7 +13,7 @@ fn shell(script: &str) -> Child {
 }
 
 /// Watches a child and returns a receiver for the status that the hook gets.
-fn watched(child: &Child) -> (ChildWatch, Receiver<Option<ExitStatus>>) {
+fn watched(child: &Child) -> (Joiner, Receiver<Option<ExitStatus>>) {
     let (sender, statuses) = channel();
     (watch_child(child, move |status| sender.send(status).unwrap()).unwrap(), statuses)
 }
@@ -115,5 +116,5 @@ fn the_ends_of_many_children_enqueue_their_keys() {
     ended.sort_unstable();
     expected.sort_unstable();
     assert_eq!(ended, expected);
-    watches.into_iter().for_each(ChildWatch::join);
+    watches.into_iter().for_each(Joiner::join);
 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use homeostat::watch::{Directory, FileKind, FileState};
+use homeostat::watch::{Directory, FileState};
 use homeostat::{CancellationToken, Clock, Context, ManualClock, Poller, Reasons, Subscriber};
 use tempfile::TempDir;
 
@@ -43,8 +43,8 @@ fn an_entry_has_its_kind_and_length() {
     let folder = folder();
     let entries = list(&Directory::new(folder.path()).recursive());
     let kinds: Vec<_> =
-        entries.iter().map(|(_, state)| (state.kind, state.len, state.is_file(), state.is_dir())).collect();
-    let (file, dir) = (|len| (FileKind::File, len, true, false), (FileKind::Directory, 0, false, true));
+        entries.iter().map(|(_, state)| (state.len, state.is_file(), state.is_dir(), state.is_symlink())).collect();
+    let (file, dir) = (|len| (len, true, false, false), (0, false, true, false));
     assert_eq!(kinds, [file(1), dir, file(2), dir, file(3)]);
     assert!(entries.iter().all(|(_, state)| state.modified.is_some() && state.inode > 0));
 }
@@ -59,7 +59,7 @@ fn links_are_entries_of_their_own_and_are_not_followed() {
     link(Path::new("nowhere"), "to-nothing");
     link(folder.path(), "sub/to-itself");
     let entries = list(&Directory::new(folder.path()).recursive());
-    let links: Vec<_> = entries.iter().filter(|(_, state)| state.kind == FileKind::Symlink).collect();
+    let links: Vec<_> = entries.iter().filter(|(_, state)| state.is_symlink()).collect();
     assert_eq!((links.len(), entries.len()), (4, 9));
     // The directory itself may be a link.
     let through = folder.path().join("to-a-folder");
@@ -68,11 +68,12 @@ fn links_are_entries_of_their_own_and_are_not_followed() {
 
 #[cfg(unix)]
 #[test]
-fn a_socket_has_the_kind_other() {
+fn a_socket_is_no_file_directory_or_link() {
     let folder = folder();
     let _listener = std::os::unix::net::UnixListener::bind(folder.path().join("socket")).unwrap();
     let entries = list(&Directory::new(folder.path()));
-    assert!(entries.iter().any(|(path, state)| path == Path::new("socket") && state.kind == FileKind::Other));
+    let (_, socket) = entries.iter().find(|(path, _)| path == Path::new("socket")).unwrap();
+    assert!(!socket.is_file() && !socket.is_dir() && !socket.is_symlink());
 }
 
 #[test]

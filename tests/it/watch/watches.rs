@@ -1,7 +1,7 @@
 //! The store, the events and the enqueued keys of a watch, on a manual clock.
 
 use homeostat::queue::KeyState;
-use homeostat::watch::{ChangeCounts, EventKind, Push, PushOutcome, Subscription};
+use homeostat::watch::{ChangeCounts, EventKind, Push, Subscription};
 use homeostat::{Enqueue, Event, ManualClock, Predicate, Priority, Reasons, Running, Subscriber, Watch, WorkQueue};
 use std::sync::Arc;
 use std::time::Duration;
@@ -50,17 +50,17 @@ fn each_kind_of_change_gives_its_reason() {
     push.synced();
     let _subscription = subscribed(&push, Subscriber::to_itself(&queue));
     let mut reasons = Vec::new();
-    let mut after = |pushed: PushOutcome, expected: PushOutcome| {
+    let mut after = |pushed: Option<EventKind>, expected: Option<EventKind>| {
         assert_eq!(pushed, expected);
         reasons.push(next(&queue).2);
     };
-    after(push.set("a", 1), PushOutcome::Created);
-    after(push.set("a", 2), PushOutcome::Updated);
-    after(push.remove("a"), PushOutcome::Deleted);
+    after(push.set("a", 1), Some(EventKind::Created));
+    after(push.set("a", 2), Some(EventKind::Updated));
+    after(push.remove("a"), Some(EventKind::Deleted));
     assert_eq!(reasons, [Reasons::CREATED, Reasons::UPDATED, Reasons::DELETED]);
-    assert_eq!(push.set("b", 1), PushOutcome::Created);
-    assert_eq!(push.set("b", 1), PushOutcome::Unchanged);
-    assert_eq!(push.remove("never there"), PushOutcome::Unchanged);
+    assert_eq!(push.set("b", 1), Some(EventKind::Created));
+    assert_eq!(push.set("b", 1), Some(EventKind::Unchanged));
+    assert_eq!(push.remove("never there"), Some(EventKind::Unchanged));
     assert_eq!((next(&queue).0, queue.len()), ("b", 0));
 }
 
@@ -392,9 +392,9 @@ fn the_stored_value_is_kept_when_the_version_is_unchanged() {
     let push = Watch::versioned(|vm: &(u32, &str)| vm.0).push();
     push.set("a", (1, "first"));
     let before = push.watch().store().get("a").unwrap();
-    assert_eq!(push.set("a", (1, "second")), PushOutcome::Unchanged);
+    assert_eq!(push.set("a", (1, "second")), Some(EventKind::Unchanged));
     assert!(Arc::ptr_eq(&before, &push.watch().store().get("a").unwrap()));
-    assert_eq!(push.set("a", (2, "third")), PushOutcome::Updated);
+    assert_eq!(push.set("a", (2, "third")), Some(EventKind::Updated));
     assert_eq!(push.watch().store().get("a").unwrap().1, "third");
 }
 

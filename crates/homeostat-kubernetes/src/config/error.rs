@@ -4,7 +4,7 @@ use std::error::Error;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use homeostat::rt::OneLine;
+use homeostat::rt::one_line;
 use homeostat::run::BoxError;
 
 /// The error for connection settings that cannot be found or read. It names the file and the field, and never shows a
@@ -45,8 +45,8 @@ impl ConfigError {
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Names in settings may contain escape codes for terminals.
-        write!(f, "{}: {}", OneLine(&self.origin), OneLine(&self.fault))?;
-        self.source.as_ref().map_or(Ok(()), |source| write!(f, ": {}", OneLine(source)))
+        write!(f, "{}: {}", one_line(&self.origin), one_line(&self.fault))?;
+        self.source.as_ref().map_or(Ok(()), |source| write!(f, ": {}", one_line(source)))
     }
 }
 

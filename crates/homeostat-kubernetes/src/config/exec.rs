@@ -19,7 +19,7 @@ use super::field::{Field, FieldList};
 use super::process::{self, Messages};
 use super::secret::Secret;
 use homeostat::base::CancellationToken;
-use homeostat::rt::OneLine;
+use homeostat::rt::one_line;
 
 /// The protocol versions that this client supports.
 const VERSIONS: [&str; 2] = ["client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1"];
@@ -225,11 +225,11 @@ fn fault_of(error: &serde_json::Error) -> String {
 
 impl fmt::Display for ExecError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the credential plugin {} {}", OneLine(self.command.display()), OneLine(&self.fault))?;
+        write!(f, "the credential plugin {} {}", one_line(self.command.display()), one_line(&self.fault))?;
         if !self.messages.is_empty() {
-            write!(f, "; it says: {}", OneLine(&self.messages))?;
+            write!(f, "; it says: {}", one_line(&self.messages))?;
         }
-        if self.hint.is_empty() { Ok(()) } else { write!(f, "; {}", OneLine(&self.hint)) }
+        if self.hint.is_empty() { Ok(()) } else { write!(f, "; {}", one_line(&self.hint)) }
     }
 }
 

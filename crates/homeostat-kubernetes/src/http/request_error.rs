@@ -6,7 +6,7 @@ use std::io;
 
 use ureq::Timeout;
 
-use homeostat::rt::OneLine;
+use homeostat::rt::one_line;
 
 /// The error of a request to an API server that received no usable answer. It is the source of a
 /// [`ClientError::Transport`](homeostat_objects::ClientError::Transport).
@@ -74,8 +74,8 @@ impl fmt::Display for RequestFault {
             Self::NotSent(fault) | Self::Credentials(fault) => f.write_str(fault),
             Self::Lost(fault) => write!(f, "the connection broke: {fault}"),
             Self::TimedOut(fault) => f.write_str(fault),
-            Self::Status { code, message, .. } => write!(f, "the server answered {code}: {}", OneLine(message)),
-            Self::Unusable { fault, .. } => write!(f, "{}", OneLine(fault)),
+            Self::Status { code, message, .. } => write!(f, "the server answered {code}: {}", one_line(message)),
+            Self::Unusable { fault, .. } => write!(f, "{}", one_line(fault)),
         }
     }
 }

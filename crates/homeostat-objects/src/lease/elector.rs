@@ -1,6 +1,7 @@
 //! The elector, its settings, and its terms.
 
 use std::fmt;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use super::timing::LeaseTiming;
 use crate::sync::Mutex;
 use crate::{Client, ObjectKey};
 use homeostat::base::StartError;
-use homeostat::manager::{Candidacy, Candidate, Elector, Holder, Leadership, Term};
+use homeostat::manager::{Candidate, Elector, Holder, Leadership, Term};
 use homeostat::run::{BoxError, Context};
 
 /// Elects a leader among processes on several machines, by a `Lease` object (`coordination.k8s.io/v1`) in a client.
@@ -211,7 +212,7 @@ struct LeaseCandidate {
 }
 
 impl Candidate for LeaseCandidate {
-    fn try_lead(&mut self, cx: &Context) -> Result<Candidacy, homeostat::manager::ElectorError> {
+    fn try_lead(&mut self, cx: &Context) -> Result<ControlFlow<Term, Duration>, homeostat::manager::ElectorError> {
         let mut session = self.session.take().unwrap_or_else(|| {
             let session = LeaseSession::new(&self.shared, cx.clock());
             let elector = session.elector.as_str();
@@ -223,11 +224,11 @@ impl Candidate for LeaseCandidate {
             let term = LimitedTerm::new(number, session.clock.clone(), work_ends);
             let (elector, fence) = (session.elector.clone(), term.fence().clone());
             let leadership = LeaseLeadership { session, term, pause: Duration::ZERO };
-            return Ok(Candidacy::Elected(Term::fenced(elector, fence, leadership)));
+            return Ok(ControlFlow::Break(Term::fenced(elector, fence, leadership)));
         }
         let pause = if let LeasePause::For(pause) = pause { pause } else { self.shared.timing.retry };
         self.session = Some(session);
-        Ok(Candidacy::TryAgain(pause))
+        Ok(ControlFlow::Continue(pause))
     }
 }
 

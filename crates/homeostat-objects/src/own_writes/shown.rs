@@ -17,7 +17,7 @@ use crate::sync::Mutex;
 use crate::value_ref::ValueRef;
 use crate::version::{is_older, is_reached};
 use homeostat::base::CancellationToken;
-use homeostat::run::{GateSource, Gates};
+use homeostat::run::Gates;
 use homeostat::watch::Store;
 
 /// A write of an object.
@@ -205,8 +205,9 @@ impl<T: Object> WriteView for ShownObjects<T> {
     }
 }
 
-impl<T: Object> GateSource for ShownObjects<T> {
-    fn open(self: Arc<Self>, gates: &Gates) -> Option<Box<dyn Any + Send + Sync>> {
+impl<T: Object> ShownObjects<T> {
+    /// Brings the gate of own writes to a controller that reads this watch.
+    pub(crate) fn bring_gate(self: Arc<Self>, gates: &Gates) -> Option<Box<dyn Any + Send + Sync>> {
         let gate = gates.find_or_bring(|| OwnWrites::new(gates.clock().clone(), None))?;
         gate.add_view(self)
     }

@@ -13,7 +13,7 @@ use crate::{
     is_conflict, reasons,
 };
 use homeostat::queue::Reasons;
-use homeostat::rt::{Chain, OneLine};
+use homeostat::rt::{Chain, one_line};
 use homeostat::run::{Action, BoxError, Context, Reconciler, RequeueAfter, Terminal};
 
 /// The main reason of a run for a primary.
@@ -278,7 +278,7 @@ fn all(object: &ObjectRef, steps: impl Iterator<Item = Result<bool, BoxError>>) 
                 let hides = is_mere_conflict(&*first) && !is_mere_conflict(&*other);
                 let (first, other) = if hides { (other, first) } else { (first, other) };
                 let level = if is_mere_conflict(&*other) { log::Level::Debug } else { log::Level::Warn };
-                let shown = OneLine(Chain(&*other));
+                let shown = one_line(Chain(&*other));
                 log::log!(level, object:%, error:% = shown; "{object}: the run has failed with another error too: {shown}");
                 Err(first)
             }

@@ -13,7 +13,7 @@ use crate::repetition::ObservedCalls;
 use crate::stream::StreamItem;
 use crate::{Api, ClientError, Object, ObjectKey, ObjectRef, ObjectStream, Query, SharedObject};
 use homeostat::base::CancellationToken;
-use homeostat::rt::{Chain, Nanos, Next, Overrun, Rounded, SourceState, Task, ThreadGroup, TurnContext, panic_message};
+use homeostat::rt::{Chain, Nanos, Next, Rounded, SourceState, Task, ThreadGroup, TurnContext, panic_message};
 use homeostat::watch::Push;
 
 /// A resumed stream that has not failed for this long counts as healthy.
@@ -49,8 +49,8 @@ struct OpenStream {
 }
 
 /// Returns a function that reports streams of this source that continue after their deadlines.
-pub(super) fn report_overruns(source: Arc<SourceState>) -> Box<dyn Fn(Overrun<'_>) + Send> {
-    Box::new(move |_| source.failed("a silent stream was cancelled but does not end".to_owned()))
+pub(super) fn report_overruns(source: Arc<SourceState>) -> Box<dyn Fn() + Send> {
+    Box::new(move || source.failed("a silent stream was cancelled but does not end".to_owned()))
 }
 
 impl<T: Object> WatchDriver<T> {

@@ -26,7 +26,6 @@ use super::stable_hash::stable_hash;
 use homeostat::base::{CancellationToken, Clock, Exponential, Running, StartError, ThreadOptions};
 use homeostat::manager::Manager;
 use homeostat::rt::{AutoResetEvent, ThreadGroup, ThreadGroupKind};
-use homeostat::run::GateSource;
 use homeostat::watch::Watch;
 
 /// Returns the watch of these objects that a manager shares: one for each client, type and query.
@@ -212,7 +211,8 @@ impl<T: Object> ObjectWatch<T> {
         let watch = push.watch().clone();
         let stop = CancellationToken::new();
         let shown = Arc::new(ShownObjects::new(&**api.client(), api.kind(), &query, watch.store(), stop.clone()));
-        watch.bring_gate(Arc::clone(&shown) as Arc<dyn GateSource>);
+        let own_writes = Arc::clone(&shown);
+        watch.bring_gate(Box::new(move |gates| Arc::clone(&own_writes).bring_gate(gates)));
         let group = ThreadGroup::new(ThreadGroupKind::Watch, name, clock, 1);
         if group.clock.seed().is_some()
             && let Ok(stream) = api.client().watch(api.kind(), &query, None, &stop)

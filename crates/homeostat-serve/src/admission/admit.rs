@@ -110,7 +110,7 @@ fn guarded(
         }
         Err(panic) => {
             let key = ObjectKey::new(request.namespace, request.name);
-            let object = one_line(&ObjectRef::new(request.kind, &key).to_string());
+            let object = one_line(ObjectRef::new(request.kind, &key));
             let (object, message) = (object.as_str(), panic_message(&*panic));
             log::error!(object, panic = message; "an admission hook of {object} panicked: {message}");
             Err(AdmissionFailure::Panicked(message.to_owned()))

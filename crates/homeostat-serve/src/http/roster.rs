@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::thread::{self, ThreadId};
 use std::time::Duration;
 
-use homeostat::base::{Clock, EndHook, StillRunning, ThreadOptions};
+use homeostat::base::{Clock, EndError, EndHook, ThreadOptions};
 use homeostat::rt::{Joiner, Monitor, shielded};
 
 /// The threads of one server.
@@ -99,7 +99,7 @@ impl ThreadRoster {
 
     /// Blocks until all threads have ended, for at most `timeout`. The last thread wakes this call. A thread of the
     /// roster waits neither for itself nor for the thread that ends last.
-    pub(crate) fn join_timeout(&self, timeout: Duration) -> Result<(), StillRunning> {
+    pub(crate) fn join_timeout(&self, timeout: Duration) -> Result<(), EndError> {
         let deadline = self.clock.nanos().after(timeout);
         let current = thread::current().id();
         let own = self.state.with(|state| {
@@ -111,7 +111,7 @@ impl ThreadRoster {
             state.present.keys().all(|number| may_run(*number)).then_some(())
         });
         if ended.is_none() {
-            return Err(StillRunning::new(self.names()));
+            return Err(EndError::of_threads(self.names()));
         }
         self.reap();
         Ok(())

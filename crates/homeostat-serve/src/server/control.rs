@@ -131,7 +131,7 @@ impl Runnable for ServerThreads {
     }
 
     fn join_timeout(&mut self, timeout: Duration) -> Result<(), EndError> {
-        Ok(self.roster.join_timeout(timeout)?)
+        self.roster.join_timeout(timeout)
     }
 
     fn detach(&mut self) {}

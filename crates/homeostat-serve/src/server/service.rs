@@ -61,7 +61,7 @@ impl Service for ServerService {
             let is_read = is_read(&head.method);
             let is_limited = is_read || user.name.is_empty();
             if let Some(missing) = if is_limited { self.omitted_before(client, status) } else { Some(0) } {
-                let (reason, missing) = (one_line(&format!("{message}{late}")), omitted_lines(missing));
+                let (reason, missing) = (one_line(format_args!("{message}{late}")), omitted_lines(missing));
                 let line = LoggedRequest { user: &user, method: &head.method, path, client, status };
                 if is_read {
                     self.log_read(&line, &format!(": {reason}{missing}"));
@@ -81,7 +81,7 @@ impl Service for ServerService {
     #[cfg(feature = "tls")]
     fn log_handshake(&self, peer: IpAddr, error: &std::io::Error) {
         let Some(missing) = self.refusals.allow((client_of(peer), 0)) else { return };
-        let (component, client, error) = (self.name.as_str(), peer.to_canonical(), one_line(&error.to_string()));
+        let (component, client, error) = (self.name.as_str(), peer.to_canonical(), one_line(error));
         let (error, more) = (error.as_str(), omitted_lines(missing));
         log::info!(component, client:%, error; "{component}: TLS refuses the client at {client}: {error}{more}");
     }

@@ -7,7 +7,7 @@ use http::StatusCode;
 
 use crate::http::Reply;
 use homeostat::manager::{Health, Manager};
-use homeostat::rt::{Chain, OneLine, one_line, panic_message};
+use homeostat::rt::{Chain, one_line, panic_message};
 use homeostat::run::BoxError;
 
 /// The question that a check answers.
@@ -50,7 +50,7 @@ impl HealthChecks {
         for (_, name, check) in self.added.iter().filter(|(of, ..)| *of == kind) {
             let failure = match catch_unwind(AssertUnwindSafe(check)) {
                 Ok(Ok(())) => None,
-                Ok(Err(error)) => Some(one_line(&Chain(&*error).to_string())),
+                Ok(Err(error)) => Some(one_line(Chain(&*error))),
                 Err(panic) => Some(format!("the check panicked: {}", one_line(panic_message(&*panic)))),
             };
             results.push(CheckResult { name: name.clone(), failure });
@@ -71,7 +71,7 @@ fn of_manager(health: &Health, manager: &Manager) -> Vec<CheckResult> {
         }
     }
     let result = |name: String| {
-        let prefix = format!("{}: ", OneLine(&name));
+        let prefix = format!("{}: ", one_line(&name));
         let of_name = health.by_name().filter(|(of, _)| *of == name);
         let reasons: Vec<_> = of_name.map(|(_, reason)| reason.strip_prefix(&prefix).unwrap_or(reason)).collect();
         CheckResult { failure: (!reasons.is_empty()).then(|| reasons.join("; ")), name }
@@ -119,7 +119,7 @@ pub(crate) fn reply_to_group(
     }
     let mut text = String::new();
     for result in results {
-        let name = OneLine(&result.name);
+        let name = one_line(&result.name);
         // Writing to a `String` cannot fail.
         let _ = match &result.failure {
             _ if left_out.contains(result) => writeln!(text, "[+]{name} excluded: ok"),
@@ -143,7 +143,7 @@ pub(crate) fn reply_to_one(name: &str, results: &[CheckResult], reasons: Failure
         None => Reply::text(StatusCode::NOT_FOUND, format!("there is no check {name:?}\n")),
         Some(CheckResult { failure: None, .. }) => Reply::text(StatusCode::OK, "ok"),
         Some(CheckResult { failure: Some(failure), .. }) => {
-            let text = format!("[-]{} failed: {}\n", OneLine(name), reasons.of(failure));
+            let text = format!("[-]{} failed: {}\n", one_line(name), reasons.of(failure));
             Reply::text(StatusCode::SERVICE_UNAVAILABLE, text)
         }
     }

@@ -9,12 +9,13 @@ mod tests;
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Read, Seek, Write};
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::error::ElectorError;
 use super::holder::{Holder, is_ours, text};
-use super::{Candidacy, Candidate, Elector, Leadership, Term};
+use super::{Candidate, Elector, Leadership, Term};
 use crate::base::error::StartError;
 use crate::base::process::OwnerProcess;
 use crate::run::context::Context;
@@ -142,17 +143,17 @@ impl FileElector {
     }
 
     /// Tries to take the lock, and writes the name of the leader to the file.
-    fn try_lead(&self, cx: &Context) -> Result<Candidacy, ElectorError> {
+    fn try_lead(&self, cx: &Context) -> Result<ControlFlow<Term, Duration>, ElectorError> {
         let (elector, path) = (self.name.as_str(), self.path.display());
         let cannot = |error| ElectorError::new(StartError::unavailable(format!("cannot lock {path}"), error));
         let Some(lock) = self.lock(|| {}).map_err(cannot)? else {
-            return Ok(Candidacy::TryAgain(self.interval));
+            return Ok(ControlFlow::Continue(self.interval));
         };
         let text = text(elector, std::process::id(), cx.clock().time_of_day());
         if let Err(error) = write_to(&lock.file, &text) {
             log::warn!(elector, path:%, error:%; "{elector}: cannot write the leader's name to {path}: {error}");
         }
-        Ok(Candidacy::Elected(Term::new(elector, lock)))
+        Ok(ControlFlow::Break(Term::new(elector, lock)))
     }
 
     /// Takes the lock, or returns `None` if another process has it. Calls `locked` after locking the file and before
@@ -196,7 +197,7 @@ impl Elector for FileElector {
                 level, elector, count, error:% = shown;
                 "{elector}: cannot try to lead (errors in a row: {count}), and tries again: {shown}"
             );
-            Ok(Candidacy::TryAgain(file.interval))
+            Ok(ControlFlow::Continue(file.interval))
         })
     }
 

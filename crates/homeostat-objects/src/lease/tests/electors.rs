@@ -1,5 +1,6 @@
 //! Electors over a client, on held clocks.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -9,7 +10,7 @@ use super::super::record::LEASE;
 use super::SECOND;
 use crate::{Client, DeleteOptions, LeaseElector, MemoryClient, ObjectKey, ObjectMeta};
 use homeostat::base::{CancellationToken, ManualClock};
-use homeostat::manager::{Candidacy, Candidate, Elector, Term};
+use homeostat::manager::{Candidate, Elector, Term};
 use homeostat::run::{Cancelled, Context};
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -31,8 +32,8 @@ fn wins(candidate: &mut dyn Candidate, clock: &ManualClock) -> (Term, Duration) 
     let begin = clock.now();
     loop {
         match candidate.try_lead(&context(clock)).unwrap() {
-            Candidacy::Elected(term) => return (term, clock.now() - begin),
-            Candidacy::TryAgain(after) => clock.advance(after),
+            ControlFlow::Break(term) => return (term, clock.now() - begin),
+            ControlFlow::Continue(after) => clock.advance(after),
         }
     }
 }
@@ -61,7 +62,7 @@ fn a_lease_that_is_renewed_is_not_taken_over() {
     let mut other = elector(&client, "other").candidate();
     for _ in 0..100 {
         term.check().unwrap();
-        assert!(matches!(other.try_lead(&context(&clock)).unwrap(), Candidacy::TryAgain(_)));
+        assert!(matches!(other.try_lead(&context(&clock)).unwrap(), ControlFlow::Continue(_)));
         clock.advance(term.check_interval());
     }
 }
@@ -77,7 +78,7 @@ fn steps_of_the_wall_clock_neither_end_a_term_nor_begin_one() {
         one.set_time_of_day(SystemTime::UNIX_EPOCH + HOUR * (step * 7919 % 40));
         other.set_time_of_day(SystemTime::UNIX_EPOCH + HOUR * (step * 104_729 % 50));
         term.check().unwrap();
-        assert!(matches!(candidate.try_lead(&context(&other)).unwrap(), Candidacy::TryAgain(_)));
+        assert!(matches!(candidate.try_lead(&context(&other)).unwrap(), ControlFlow::Continue(_)));
         one.advance(SECOND);
         other.advance(SECOND);
     }
@@ -119,9 +120,9 @@ fn a_candidate_counts_the_sleep_of_its_machine() {
     let (one, other) = (ManualClock::new(), ManualClock::new());
     let _first = wins(&mut *elector(&client, "one").candidate(), &one);
     let mut candidate = elector(&client, "other").candidate();
-    assert!(matches!(candidate.try_lead(&context(&other)).unwrap(), Candidacy::TryAgain(_)));
+    assert!(matches!(candidate.try_lead(&context(&other)).unwrap(), ControlFlow::Continue(_)));
     other.suspend(15 * SECOND);
-    assert!(matches!(candidate.try_lead(&context(&other)).unwrap(), Candidacy::Elected(_)));
+    assert!(matches!(candidate.try_lead(&context(&other)).unwrap(), ControlFlow::Break(_)));
 }
 
 #[test]
@@ -156,7 +157,7 @@ fn each_candidate_of_an_elector_is_separate() {
     let clock = ManualClock::new();
     let same = elector(&client, "one");
     let (_term, _) = wins(&mut *same.candidate(), &clock);
-    assert!(matches!(same.candidate().try_lead(&context(&clock)).unwrap(), Candidacy::TryAgain(_)));
+    assert!(matches!(same.candidate().try_lead(&context(&clock)).unwrap(), ControlFlow::Continue(_)));
 }
 
 #[test]

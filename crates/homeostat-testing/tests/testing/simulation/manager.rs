@@ -1,13 +1,14 @@
 //! Managers: objects, watches, controllers, owners and dependents, leadership.
 
 use std::collections::BTreeSet;
+use std::ops::ControlFlow;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::task::Poll;
 use std::time::{Duration, SystemTime};
 
-use homeostat::manager::{AlwaysLeader, Candidacy, Candidate, Leadership, Term};
+use homeostat::manager::{AlwaysLeader, Candidate, Leadership, Term};
 use homeostat::{
     Action, BoxError, Clock, Context, Controller, Elector, Exponential, Health, Manager, Running, Subscriber, WorkQueue,
 };
@@ -275,8 +276,8 @@ impl Elector for Late {
     fn candidate(&self) -> Box<dyn Candidate> {
         let (mut wait, checks) = (Some(self.after), self.checks);
         Box::new(move |_: &Context| {
-            let late = || Candidacy::Elected(Term::new("late", Lasting(checks)));
-            Ok(wait.take().map_or_else(late, Candidacy::TryAgain))
+            let late = || ControlFlow::Break(Term::new("late", Lasting(checks)));
+            Ok(wait.take().map_or_else(late, ControlFlow::Continue))
         })
     }
 }
