@@ -52,18 +52,27 @@
 //!
 //! # Layers
 //!
-//! Each layer works without the layers below it in this table.
+//! Each layer works without the layers below it in this table. Its module has more than the items here.
 //!
-//! | layer | module | purpose |
+//! | module | items of this page | purpose |
 //! |---|---|---|
-//! | [`Clock`], [`CancellationToken`], [`Running`] | [`base`] | time, which [`ManualClock`] holds still in tests; cancellation; handles of everything that runs |
-//! | [`WorkQueue`], [`Enqueue`] | [`queue`] | keeps each key at most once in line; delays, priorities, retries, shutdown |
-//! | [`Reconciler`], [`Workers`], [`WorkerPool`] | [`run`] | runs a reconciler for each key, with deadline, retry policy and cancellation |
-//! | [`Poller`], [`Watch`], [`Store`] | [`watch`] | finds changes, maps them to keys, keeps the last known state |
-//! | [`Controller`] | [`controller`] | puts sources, queue and reconciler together |
-//! | [`Manager`], [`Elector`] | [`manager`] | starts and stops all parts of a program; health and leader election |
-//! | [`MetricSink`](export::MetricSink) | [`export`] | passes the metrics of a manager to an exporter |
-//! | [`Task`](rt::Task), [`ThreadGroup`](rt::ThreadGroup) | [`rt`] | the kit for authors of engines and sources |
+//! | [`base`] | [`Clock`], [`ManualClock`] | time, which a test can hold still |
+//! | | [`CancellationToken`] | asks work to end |
+//! | | [`Running`], [`StartError`], [`ThreadOptions`] | the handle of everything that runs on threads, the error of its start, its threads' settings |
+//! | | [`Exponential`] | delays that double: between retries, and between calls that fail |
+//! | [`queue`] | [`WorkQueue`], [`Key`], [`Claim`], [`Shutdown`] | keeps each key at most once in line, gives it to one worker at a time, ends with a report |
+//! | | [`Enqueue`], [`EnqueueOutcome`], [`Priority`], [`Reasons`] | requests a run of a key, now or later, and says why |
+//! | [`run`] | [`Reconciler`], [`Context`], [`Action`] | your code for one key, its view of the run, and its result |
+//! | | [`BoxError`], [`RequeueAfter`], [`terminal`], [`RetryPolicy`] | its errors, and the next try |
+//! | | [`Workers`], [`WorkerPool`] | the threads that call it: for one queue, for many controllers |
+//! | [`watch`] | [`Poller`] | lists the keys that need work, at an interval |
+//! | | [`Watch`], [`Store`], [`Event`] | follows changes, keeps the last known state |
+//! | | [`Subscriber`], [`Predicate`] | chooses changes, and maps them to keys |
+//! | [`controller`] | [`Controller`], [`Sources`], [`ControllerHandle`] | puts sources, queue and reconciler together |
+//! | [`manager`] | [`Manager`], [`Component`], [`Health`] | starts and stops all parts of a program, and knows their state |
+//! | | [`Elector`], [`FileElector`] | lets one of several processes work |
+//! | [`export`] | `MetricsExporter` (feature `metrics`) | passes the counts of a manager to an exporter |
+//! | [`rt`] | | the kit for authors of engines and sources |
 //!
 //! # Add it to a program
 //!
@@ -135,6 +144,12 @@
 //!   sleeps.
 //! - Every thread can be stopped and joined, except one that waits for the look-up of a host name or for the end of a
 //!   child process. Threads cannot be killed: a reconciler that ignores its cancellation is reported.
+//! - A ready key with `p` earlier keys at its priority is taken within [`STARVATION_BOUND`](queue::STARVATION_BOUND)
+//!   `× (p + 1)` dequeues. A controller with work is served after at most one key of each other controller of its pool.
+//! - Queues, pools, controllers and managers have no periodic tick. Pollers, resyncs and electors act at intervals, as
+//!   do members of a group, connections to NATS and status pages.
+//! - Two processes that share a [`FileElector`] never lead at once, even if a leader is killed, as long as nobody
+//!   replaces the lock file.
 //! - Each change leads to at least one run, so a reconciler must be idempotent.
 //! - A panic in a reconciler, a listing, a mapping, a hook or a key's `Hash`, `Eq` or `Clone` is caught and logged, and
 //!   ends nothing else. A panic in a `Drop` or in the logger may end its thread. With `panic = "abort"` the first panic
@@ -142,23 +157,7 @@
 //!
 //! # Logs
 //!
-//! All crates of the family log through `log`: *error* for lost work and panics, *warn* for failed runs and overruns,
-//! *info* for start, stop, leadership and requeues by an error, *debug* for outcomes, *trace* for each key. The text of
-//! a line carries all its data. The same data are key-values, for loggers that keep them:
-//!
-//! | fields | value |
-//! |---|---|
-//! | `controller`, `manager`, `component`, `pool`, `source`, `subscription`, `queue`, `elector`, `group`, `connection`, `bucket`, `reconciler` | the name of a part of the program; of [`Workers`], too, the name is `controller` |
-//! | `key`, `object`, `child`, `path`, `member` | the subject of the line |
-//! | `error`, `panic`, `reason`, `message` | an error with its sources, the text of a panic, the reason and the message of an event |
-//! | `event` | the kind of a watch's event |
-//! | `server`, `client` | the address of a server, the address of a client |
-//! | `user`, `method`, `status`, `dry_run` | the user, the method and the status of a request, and whether it stores nothing |
-//! | `signal` | the name of an operating system's signal |
-//! | `failures`, `count`, `keys`, `sources`, `spares`, `threads`, `components`, `version` | a number |
-//! | `after`, `backoff`, `grace`, `period`, `timeout` | a duration, rounded to three digits |
-//! | `thread`, `still_running` | the name of a thread, the names of the threads that have not ended |
-//! | `from`, `to` | an object before and after its change; the text leaves these out |
+//! All crates of the family log through the `log` facade. [`guide::observability`] lists the levels and the fields.
 //!
 //! [operator]: https://docs.rs/homeostat-kubernetes/latest/homeostat_kubernetes/guide/operator/index.html
 
@@ -177,13 +176,20 @@ pub mod watch;
 #[cfg(all(test, not(loom)))]
 use homeostat_test_support::until;
 
+#[doc(inline)]
 pub use self::base::{CancellationToken, Clock, Exponential, ManualClock, Running, StartError, ThreadOptions};
+#[doc(inline)]
 pub use self::controller::{Controller, ControllerHandle, Sources};
 #[cfg(feature = "metrics")]
+#[doc(inline)]
 pub use self::export::MetricsExporter;
+#[doc(inline)]
 pub use self::manager::{Component, Elector, FileElector, Health, Manager};
+#[doc(inline)]
 pub use self::queue::{Claim, Enqueue, EnqueueOutcome, Key, Priority, Reasons, Shutdown, WorkQueue};
+#[doc(inline)]
 pub use self::run::{Action, BoxError, Context, Reconciler, RequeueAfter, RetryPolicy, WorkerPool, Workers, terminal};
+#[doc(inline)]
 pub use self::watch::{Event, Poller, Predicate, Store, Subscriber, Watch};
 
 /// The README's code is compiled and run as a test.

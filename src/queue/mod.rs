@@ -59,6 +59,26 @@ impl<K: Clone + Eq + Hash + Send + 'static> Key for K {}
 /// ([`Shutdown::ServeReady`]) and ends its timer. The methods of [`Enqueue`] add keys, and a dequeue returns the next
 /// key as a [`Claim`].
 ///
+/// # Examples
+///
+/// ```
+/// use homeostat::{Enqueue, EnqueueOutcome, WorkQueue};
+///
+/// let queue = WorkQueue::new();
+/// assert_eq!(queue.enqueue("vm-1"), EnqueueOutcome::Queued);
+/// assert_eq!(queue.enqueue("vm-1"), EnqueueOutcome::Merged);
+///
+/// let claim = queue.dequeue()?;
+/// assert_eq!(queue.enqueue("vm-1"), EnqueueOutcome::Rerun); // it changes while it is being processed
+/// claim.done();
+///
+/// let again = queue.dequeue()?; // nothing is lost
+/// assert_eq!(*again, "vm-1");
+/// again.done();
+/// assert!(queue.is_empty());
+/// # Ok::<_, homeostat::queue::DequeueError>(())
+/// ```
+///
 /// # Effect of a request
 ///
 /// A key without a record is *idle*. A record is *ready* (it waits for a worker), *delayed* (it waits for its due time)
@@ -114,26 +134,6 @@ impl<K: Clone + Eq + Hash + Send + 'static> Key for K {}
 /// run under the lock, before anything changes. They must not use the queue: that would deadlock. `Drop` and the
 /// [`on_ready`](QueueBuilder::on_ready) hook run without the lock. If any of these panics, the queue stays usable. A
 /// panic in `Drop` is the exception.
-///
-/// # Examples
-///
-/// ```
-/// use homeostat::{Enqueue, EnqueueOutcome, WorkQueue};
-///
-/// let queue = WorkQueue::new();
-/// assert_eq!(queue.enqueue("vm-1"), EnqueueOutcome::Queued);
-/// assert_eq!(queue.enqueue("vm-1"), EnqueueOutcome::Merged);
-///
-/// let claim = queue.dequeue()?;
-/// assert_eq!(queue.enqueue("vm-1"), EnqueueOutcome::Rerun); // it changes while it is being processed
-/// claim.done();
-///
-/// let again = queue.dequeue()?; // nothing is lost
-/// assert_eq!(*again, "vm-1");
-/// again.done();
-/// assert!(queue.is_empty());
-/// # Ok::<_, homeostat::queue::DequeueError>(())
-/// ```
 #[doc(alias = "workqueue")]
 #[doc(alias = "rate limiting queue")]
 #[doc(alias = "scheduler")]

@@ -10,8 +10,8 @@ use homeostat_test_support::example;
 use rustix::process::Signal;
 
 /// The examples with a command line. `kumori` is tested with the other tests of NATS.
-const EXAMPLES: [&str; 9] =
-    ["quickstart", "supervisor", "mirror", "function", "sites", "operator", "fleet", "appliance", "status_page"];
+const EXAMPLES: [&str; 8] =
+    ["supervisor", "mirror", "function", "sites", "operator", "fleet", "appliance", "status_page"];
 
 /// Runs an example. Returns its exit code, and standard output followed by standard error.
 #[cfg(test)]

@@ -12,7 +12,7 @@ use homeostat_test_support::example;
 #[test]
 fn the_readme_shows_the_code_of_the_example() {
     let shown = include_str!("../../README.md").split("```rust,no_run\n").nth(1).unwrap().split("```").next().unwrap();
-    let code = include_str!("../../examples/directories.rs").split_once("\n\n#![expect").unwrap().1;
+    let code = include_str!("../../examples/first/directories.rs").split_once("\n\n#![expect").unwrap().1;
     let code = code.split_once("\n\n").unwrap().1;
     assert_eq!(shown, code);
 }

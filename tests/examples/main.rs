@@ -9,7 +9,7 @@ use homeostat_test_support::{process, until};
 mod appliance;
 #[cfg(all(test, feature = "file-client"))]
 mod command_lines;
-#[cfg(all(test, feature = "signals"))]
+#[cfg(test)]
 mod directories;
 #[cfg(all(test, feature = "kubernetes", feature = "serve"))]
 mod fleet;

@@ -113,6 +113,7 @@ mod project {
     mod compile_errors;
     mod guide;
     mod log_fields;
+    mod readme;
     mod seam;
     mod size;
     mod tidy;

@@ -143,9 +143,11 @@ fn now() -> Instant {
     Instant::now()
 }
 
-/// The examples that need no features. The tests of the others build the library for examples once more, with all
-/// features.
-const WITHOUT_FEATURES: [&str; 3] = ["quickstart", "supervisor", "mirror"];
+/// The examples of a package of their own, which compiles few crates.
+const FIRST: [&str; 2] = ["quickstart", "directories"];
+
+/// The other examples that need no features. The rest is built with all features.
+const WITHOUT_FEATURES: [&str; 2] = ["supervisor", "mirror"];
 
 /// Builds an example with the profile of this test, and returns its path.
 ///
@@ -169,9 +171,11 @@ pub fn built_example(name: &str, temporary: &str) -> PathBuf {
     let target = Path::new(temporary).parent().unwrap();
     let last = |path: &Path| path.file_name().and_then(OsStr::to_str).unwrap().to_owned();
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.args(["build", "--quiet", "--package", "homeostat-examples", "--example", name]);
+    let is_first = FIRST.contains(&name);
+    let package = if is_first { "homeostat-first-examples" } else { "homeostat-examples" };
+    cargo.args(["build", "--quiet", "--package", package, "--example", name]);
     cargo.arg("--target-dir").arg(target);
-    if !WITHOUT_FEATURES.contains(&name) {
+    if !is_first && !WITHOUT_FEATURES.contains(&name) {
         cargo.arg("--all-features");
     }
     match &*last(profile) {

@@ -1,7 +1,7 @@
 //! The program of the README: it keeps two directories in existence until Ctrl-C.
 //!
 //! ```sh
-//! cargo run --features signals --example directories
+//! cargo run --example directories
 //! ```
 //!
 //! It creates `inbox` and `outbox` in the current directory. Delete one of them: within a second it exists again. End
