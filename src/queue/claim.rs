@@ -26,6 +26,8 @@ use crate::base::time::Nanos;
 /// example by a panic, ends as [`retry`](Self::retry). A claim derefs to its key. It may outlive all handles of its
 /// queue, and may move to another thread.
 ///
+/// The [guide](crate::guide::errors#when-the-key-runs-again) compares the endings.
+///
 /// # Examples
 ///
 /// ```

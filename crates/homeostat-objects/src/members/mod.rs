@@ -34,30 +34,29 @@ use homeostat::rt::{AutoResetEvent, ThreadGroup, ThreadGroupKind};
 ///
 /// # Guarantees
 ///
-/// - **A key does not run in two processes.** Its new owner waits until the old owner has ended its runs of lost keys,
-///   has given its lease back, or was expelled because its lease ran out. A process that was paused for too long runs
-///   no further key. The rules about clocks, calls that hang and runs that ignore their cancellation are those of
-///   [`LeaseElector`](super::LeaseElector).
+/// - **A key does not run in two processes.** The new owner waits until the earlier owner has ended its runs of lost
+///   keys and has said so in its lease, or was expelled because its lease ran out. A process that was paused for too
+///   long begins no run.
 /// - **Each later owner of a key has a greater number.** [`Context::fence`](homeostat::Context::fence) has the number
 ///   of the assignment. [`ObjectMeta::mark_term`](crate::ObjectMeta::mark_term) writes it into objects, so that a write
-///   of an earlier owner is refused. Do not delete the leases by hand: the numbers would begin again.
+///   of an earlier owner is refused.
 /// - **Keys that a watch shows are not forgotten.** After each change of the members, the watches of the controllers
 ///   enqueue the moved keys once more (reason [`RESYNC`](homeostat::Reasons::RESYNC)), and the pollers poll. Events of
-///   other processes' keys are remembered for three lease durations, 100,000 at most, and run here if the key moves
-///   here. A deletion that is not handled in that time, and a key that no source shows, are forgotten when the key
-///   moves: use finalizers.
+///   keys of other processes are remembered, and run here if the key moves here.
 ///
-/// Suspended keys, failures and scheduled runs stay in their process.
+/// # Limits
 ///
-/// While a run of a lost key does not end, its process hands over none of its lost keys. Keys between other processes
-/// still move. After sixteen changes of the members (fewer with more than 128 KiB of names) it blocks the next change:
-/// no process can join, and the keys of a dead one have no owner. Set a
-/// [timeout](homeostat::controller::ControllerBuilder::reconcile_timeout), and let runs heed their cancellation.
-///
-/// All processes of a group must use the same hashes. To change them, stop all processes first.
-///
-/// A new owner may read from a watch that does not show the last writes of the old owner yet, as after any change of
-/// the leader. Updates in an old version are refused.
+/// | case | effect | remedy |
+/// |---|---|---|
+/// | a run ignores its cancellation, or its process is paused | it may overlap with a run of the next owner, as with a [`LeaseElector`](super::LeaseElector) | mark objects with `cx.fence()?` |
+/// | a run of a lost key does not end | its process hands over none of its lost keys | set a [timeout](homeostat::controller::ControllerBuilder::reconcile_timeout), and heed the cancellation |
+/// | … during sixteen changes of the members (fewer with more than 128 KiB of names) | no process can join, and the keys of a dead one have no owner | the same |
+/// | an object is deleted, and its key moves after three lease durations or 100,000 events of other keys | the new owner does not handle the deletion | use finalizers |
+/// | a key that no source shows moves | it is forgotten | feed keys by a watch or a poller |
+/// | a key moves | its suspension, failures and scheduled run stay in its former process | |
+/// | the watch of a new owner lags | it may not show the last writes of the old owner | none needed: an update in an old version is refused |
+/// | processes of a group use different hashes | two of them may run one key | stop all processes before you change the hashes |
+/// | leases are deleted by hand | the numbers begin again | never delete them |
 ///
 /// # Objects
 ///

@@ -58,6 +58,15 @@ pub(crate) fn watch_name<U: Object>(api: &Api<U>, query: &Query) -> String {
 /// The last value of a deleted object is its last known state. It has a `deletionTimestamp` only if finalizers delayed
 /// the deletion and the watch has seen that.
 ///
+/// # Lists and streams
+///
+/// The watch of a [local](super::Capabilities::local) client begins with a list. Any other watch begins with a
+/// [stream](Client::stream_list) of all objects. It lists them instead if its query has a [limit](Query::limit), if the
+/// server cannot stream lists, or if the stream fails, sends no new object for 30 seconds, or takes more than five
+/// minutes.
+///
+/// The first list may come from a cache of the server, and may be old. The newest list is read in pages of 500 objects.
+///
 /// # Failures
 ///
 /// After any failure the store ends equal to a fresh list, and subscribers get each deletion. Until then the store
@@ -67,23 +76,15 @@ pub(crate) fn watch_name<U: Object>(api: &Api<U>, query: &Query) -> String {
 /// |---|---|
 /// | a stream ends or fails | resumes at the last version: at once after a change, otherwise after a growing [delay](Self::backoff) |
 /// | the client no longer knows that version ([gone](ClientError::Gone)) | lists the objects and compares them with the store |
-/// | a client repeats a call for more than five seconds | shows that as a failure of its source until the call succeeds |
+/// | a server was restored to an older state | takes the newest list. To notice this, it lists one object before it resumes a stream that has failed |
+/// | a stream is silent for two minutes (five if it has sent no bookmark) | opens a new one. After two silent streams, it also lists the objects |
 /// | a stream ignores its cancellation | shows that as a failure; the thread of the watch waits for the stream, also at a stop |
+/// | a client repeats a call for more than five seconds | shows that as a failure of its source until the call succeeds |
 /// | a server is [busy](ClientError::TooManyRequests) | waits for the time that the server asks for, at most ten minutes |
 /// | the kind is [no longer served](ClientError::KindNotServed) | keeps its objects, and lists them when the kind is served again |
-/// | versions go back, as after a restore of the server | takes the newest list |
 /// | any other error | retries after a growing delay |
 ///
-/// With a client that is not [local](super::Capabilities::local), the watch begins with a stream of all objects instead
-/// of a list, unless the query has a [limit](Query::limit). If the stream fails, sends no new object for 30 seconds, or
-/// is not complete after five minutes, the watch lists the objects. If the server cannot [stream](Client::stream_list)
-/// objects, the watch always lists them. It accepts an old list from a cache, and reads the newest list in pages of 500
-/// objects.
-///
-/// A stream that has sent bookmarks is opened again after two minutes of silence, any other stream after five minutes.
-/// After two such streams, the watch also lists the objects. A second thread (`<name>-watchdog`) ends these streams.
-/// After a failure, the watch lists one object before it resumes: a server that was restored has an older version, and
-/// would keep the stream waiting.
+/// A second thread, `<name>-watchdog`, ends silent streams.
 ///
 /// # Examples
 ///

@@ -20,49 +20,10 @@ use super::server::EmbeddedEngine;
 use super::state::ServerState;
 use homeostat::run::BoxError;
 
-/// A [`Client`](crate::Client) that keeps its objects in memory, like a
-/// [`MemoryClient`](crate::MemoryClient), and in a file. Feature `file-client`.
+/// A [`Client`](crate::Client) that keeps its objects in memory, like a [`MemoryClient`](crate::MemoryClient), and in a
+/// file. Feature `file-client`.
 ///
-/// Clones are cheap and share the objects. A write returns once it is on the disk, so it survives a crash of the
-/// process or the system. The changes of one call (an object and the dependents deleted with it) are stored together or
-/// not at all. Concurrent calls share one sync of the disk. A refused write also waits if the change that caused the
-/// refusal is not on the disk yet: no answer depends on a change that may be lost.
-///
-/// Reads see only changes that are on the disk. They do not wait for the file; only a read of events may first delete
-/// expired ones. A watch cannot resume from a version that is older than the opening of the file: that version is
-/// [gone](crate::ClientError::Gone).
-///
-/// Objects of kind `Event` expire [an hour](EmbeddedBuilder::event_ttl) after their latest time. Opening the file
-/// deletes events that have expired since.
-///
-/// Only one process at a time can open the file. It stays open until the last clone and stream are dropped.
-///
-/// Only its owner can read and write a new file (mode 0600), because objects may hold secrets. The mode of an existing
-/// file stays as it is. A file that is not empty and not a database is never written.
-///
-/// A process that is forked without `exec` has a copy of the client, which reads the objects as they were at the fork.
-/// Its writes fail with [`ClientError::Transport`](crate::ClientError::Transport), and its drop neither writes
-/// to the file nor unlocks it. If the parent crashes, no process can open the file until the copy is dropped or the
-/// child ends. Therefore fork before you open the file, or fork only to call `exec`.
-///
-/// # Failures
-///
-/// - **Damage**: opening verifies the checksums of the whole file, which takes as long as reading it. A damaged file is
-///   an error, with one exception: if the process was killed and the *last* write is damaged too, that write looks
-///   unfinished, and the client opens with the state before it.
-/// - **Full disk**: writes fail with [`ClientError::Transport`](crate::ClientError::Transport), and reads
-///   continue. Each write opens the database again, so writing works again once there is space. The next write, or
-///   dropping the client, removes a failed write from the file. If a sync fails, all writes that share it fail, and all
-///   later writes that build on them fail too. After a failed write, expired events stay readable until a write
-///   succeeds. If their deletion fails, the log says so at *warn*.
-/// - **Deletions on a full disk** have reserved space: 250 KiB of free pages in the file, and a second file with the
-///   ending `.reserve`, which is deleted when a deletion finds no space. A write that creates or enlarges an object
-///   recreates that file if there is space, and fails if it would leave no free pages. A deletion that shares its sync
-///   with such a write fails with it: try it again. There is no reserve before the first write, and the file has none
-///   after a [compaction](Self::compact).
-/// - **Limits**: writing an object that is [too large](EmbeddedBuilder::max_object_bytes) or too deep is an error. A
-///   file from an earlier version may contain such objects and can be opened. You can read and delete them, and write
-///   them if they do not grow.
+/// Clones are cheap and share the objects. The file stays open until the last clone and stream are dropped.
 ///
 /// # Examples
 ///
@@ -84,6 +45,47 @@ use homeostat::run::BoxError;
 /// assert!(FileClient::open(&path).unwrap_err().is_open_elsewhere());
 /// # Ok::<_, homeostat::BoxError>(())
 /// ```
+///
+/// # Guarantees
+///
+/// - **A write returns once it is on the disk.** It survives a crash of the process or the system. Concurrent calls
+///   share one sync of the disk.
+/// - **A call changes all or nothing**: an object is stored together with the dependents that are deleted with it.
+/// - **No answer depends on a change that may be lost.** Reads see only changes that are on the disk. A refused write
+///   waits if the change that caused the refusal is not on the disk yet.
+/// - **Reads do not wait for the file.** Only a read of events may first delete expired ones.
+///
+/// # The file
+///
+/// | topic | rule |
+/// |---|---|
+/// | processes | only one at a time can open the file |
+/// | permissions | only its owner can read and write a new file (mode 0600), because objects may hold secrets. The mode of an existing file stays as it is |
+/// | other files | a file that is not empty and not a database of this client is never written |
+/// | opening | verifies the checksums of the whole file, which takes as long as reading it |
+/// | watches | cannot resume from a version before the opening: it is [gone](crate::ClientError::Gone) |
+/// | events | [an hour](EmbeddedBuilder::event_ttl) after its latest time, an object of kind `Event` is deleted: by the next read of events, or when the file is opened |
+/// | size | later writes use the space of deleted objects. Only [`compact`](Self::compact) makes the file smaller |
+///
+/// # Failures
+///
+/// | event | effect |
+/// |---|---|
+/// | the file is damaged | opening it fails. One exception: if the process was killed and the *last* write is damaged too, that write looks unfinished, and the client opens with the state before it |
+/// | the disk is full | writes fail with [`ClientError::Transport`](crate::ClientError::Transport), and reads continue. The next write, or the drop of the client, removes a failed write from the file. Writes work again once there is space |
+/// | a sync fails | all writes that share it fail, and all later writes that build on them |
+/// | expired events cannot be deleted | they stay readable until a write succeeds; a line at *warn* says so |
+/// | an object is [too large](EmbeddedBuilder::max_object_bytes) or too deep | the write fails. A file from an earlier version may contain such objects: you can read and delete them, and write them if they do not grow |
+/// | the process forks without `exec` | the copy reads the objects as they were at the fork. Its writes fail, and its drop neither writes nor unlocks the file. If the parent crashes, no process can open the file until the child drops its copy or ends. Fork before you open the file, or only to call `exec` |
+///
+/// # Deletions on a full disk
+///
+/// Deletions have reserved space: 250 KiB of free pages in the file, and a second file with the ending `.reserve`. A
+/// deletion that finds no space deletes the second file. The next write that creates or enlarges an object makes it
+/// again if there is space, and fails if it would leave no free pages.
+///
+/// There is no reserve before the first write, and none in the file after a [compaction](Self::compact). A deletion
+/// that shares its sync with a failed write fails too: try it again.
 #[derive(Clone)]
 pub struct FileClient {
     pub(super) server: Arc<EmbeddedEngine>,
