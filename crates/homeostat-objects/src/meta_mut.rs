@@ -82,9 +82,9 @@ impl fmt::Debug for MetaMut<'_> {
 }
 
 /// The field `metadata` of an [`object!`](crate::object!): an [`ObjectMeta`], or the `ObjectMeta` of k8s-openapi
-/// (feature `k8s-openapi`).
+/// (feature `k8s-openapi`). Only the macro calls its methods.
 ///
-/// The methods have unusual names, so that a glob import hides no other method.
+/// They have unusual names, so that a glob import hides no other method.
 pub trait MetaField {
     /// Returns the metadata.
     fn meta_field(&self) -> Cow<'_, ObjectMeta>;

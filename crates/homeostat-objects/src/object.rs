@@ -240,7 +240,7 @@ macro_rules! object {
     };
 }
 
-/// The field `status` of an [`object!`](crate::object!): `S` or `Option<S>`.
+/// The field `status` of an [`object!`](crate::object!): `S` or `Option<S>`. Only the macro calls its methods.
 ///
 /// Every type implements this trait, so its methods have unusual names: a glob import hides no other method.
 pub trait StatusField<S> {

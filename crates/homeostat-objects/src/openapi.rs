@@ -14,7 +14,7 @@ use super::meta::{ObjectMeta, OwnerReference};
 use super::meta_mut::{MetaField, MetaMut};
 use super::object::Object;
 
-/// The scope of a kind of `k8s-openapi`: a namespace or the cluster.
+/// The scope of a kind of `k8s-openapi`: a namespace or the cluster. It bounds the types that are [objects](Object).
 pub trait OpenApiScope {
     /// Whether the objects live in a namespace.
     const NAMESPACED: bool;
