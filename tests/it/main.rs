@@ -114,6 +114,7 @@ mod project {
     mod guide;
     mod log_fields;
     mod readme;
+    mod release;
     mod seam;
     mod size;
     mod tidy;
