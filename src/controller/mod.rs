@@ -48,6 +48,9 @@ use crate::run::runner::Reconcile;
 /// It runs on a [`WorkerPool`]: the pool that a [`Manager`](crate::Manager) shares between controllers, or the pool
 /// that you pass to [`start`](Self::start). With [`ControllerBuilder::own_threads`] it has its own pool.
 ///
+/// Its pollers start and stop with it. A watch is a component of its own, because several controllers may use it:
+/// [`Manager::watch`](crate::Manager::watch) starts one, and [`Manager::add`](crate::Manager::add) takes one that runs.
+///
 /// No key runs before the initial listings of all sources are complete. Listed keys are enqueued at low priority, so a
 /// change runs before a thousand keys that were only listed.
 ///

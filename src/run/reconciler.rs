@@ -65,7 +65,9 @@ where
     }
 }
 
-/// The result of a successful run. The [guide](crate::guide::errors#when-the-key-runs-again) compares the actions.
+/// The result of a successful run.
+///
+/// The [guide](crate::guide::errors#when-the-key-runs-again) compares the actions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub struct Action(pub(crate) Follow);
