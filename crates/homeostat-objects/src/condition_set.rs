@@ -57,7 +57,7 @@ impl ConditionSet {
         std::iter::once(self.happy).chain(self.parts.iter().copied())
     }
 
-    /// Sets missing conditions to unknown, with the reason `Initializing`.
+    /// Sets missing conditions to unknown, with the reason `Initializing`. For `now`, see [`set_condition`].
     pub fn initialize(&self, conditions: &mut Vec<Condition>, now: Timestamp) {
         for kind in self.kinds() {
             if find_condition(conditions, kind).is_none() {

@@ -14,6 +14,55 @@ use homeostat::run::{BoxError, Context};
 ///
 /// Every method must be idempotent. It may be called again after it failed halfway, and by several threads for
 /// different objects.
+///
+/// # Examples
+///
+/// A folder for each object:
+///
+/// ```
+/// use homeostat::{BoxError, Context};
+/// use homeostat_objects::{External, Object, ObjectKey};
+/// use std::fs;
+/// use std::path::PathBuf;
+///
+/// struct Folders(PathBuf);
+///
+/// impl<T: Object> External<T> for Folders {
+///     fn observe(&self, _cx: &Context, owner: &T) -> Result<bool, BoxError> {
+///         Ok(self.0.join(owner.key().name()).is_dir())
+///     }
+///
+///     fn converge(&self, _cx: &Context, owner: &T) -> Result<(), BoxError> {
+///         Ok(fs::create_dir_all(self.0.join(owner.key().name()))?)
+///     }
+///
+///     fn list(&self, _cx: &Context) -> Result<Vec<ObjectKey>, BoxError> {
+///         let mut keys = Vec::new();
+///         for entry in fs::read_dir(&self.0)? {
+///             keys.push(ObjectKey::new("default", &entry?.file_name().to_string_lossy()));
+///         }
+///         Ok(keys)
+///     }
+///
+///     fn remove(&self, _cx: &Context, owner: &ObjectKey) -> Result<bool, BoxError> {
+///         let folder = self.0.join(owner.name());
+///         Ok(folder.is_dir() && fs::remove_dir_all(folder).map(|()| true)?)
+///     }
+/// }
+/// # use homeostat_objects::DynamicObject;
+/// # let folder = tempfile::tempdir()?;
+/// # let folders = Folders(folder.path().to_owned());
+/// # const SITE: homeostat_objects::Kind = homeostat_objects::Kind::namespaced("example.com", "v1", "Site");
+/// # let (cx, site) = (Context::detached(), DynamicObject::new(&SITE, "default", "shop"));
+/// # assert!(!folders.observe(&cx, &site)?);
+/// # folders.converge(&cx, &site)?;
+/// # assert!(folders.observe(&cx, &site)?);
+/// # let keys = External::<DynamicObject>::list(&folders, &cx)?;
+/// # assert_eq!(keys, [site.key()]);
+/// # assert!(External::<DynamicObject>::remove(&folders, &cx, &keys[0])?);
+/// # assert!(!External::<DynamicObject>::remove(&folders, &cx, &keys[0])?);
+/// # Ok::<_, BoxError>(())
+/// ```
 pub trait External<T: Object>: Send + Sync + 'static {
     /// Returns whether the resource is in the state that the object asks for. Changes nothing.
     ///
