@@ -157,8 +157,8 @@
 //!
 //! # Logs
 //!
-//! All crates of the family log through the `log` facade. Without a logger, such as the crate `env_logger`, failures show
-//! only in [`Manager::status`]. [`guide::observability`] lists the levels and the fields.
+//! All crates of the family log through the `log` facade. Without a logger, such as the crate `env_logger`, failures
+//! show only in [`Manager::status`]. [`guide::observability`] lists the levels and the fields.
 //!
 //! [operator]: https://docs.rs/homeostat-kubernetes/latest/homeostat_kubernetes/guide/operator/index.html
 
