@@ -140,7 +140,7 @@
 //! - A change that arrives while its key is being reconciled is not forgotten. Two threads never reconcile one key at
 //!   once.
 //! - A delay is never early and fires once. The timer adds at most 1/256 of the delay (131 µs if that is more), and at
-//!   most 8.4 ms. Delays follow the system's monotonic clock, which on most systems stands still while the machine
+//!   most 8.4 ms. Delays follow the system's monotonic clock, which on most systems stops while the machine
 //!   sleeps.
 //! - Every thread can be stopped and joined, except one that waits for the look-up of a host name or for the end of a
 //!   child process. Threads cannot be killed: a reconciler that ignores its cancellation is reported.

@@ -41,7 +41,7 @@ fn examples() -> Vec<(String, String)> {
         .collect()
 }
 
-/// Returns what follows a word of a command.
+/// Returns the next word after this word of a command.
 fn after<'a>(command: &'a str, word: &str) -> Option<&'a str> {
     command.split(' ').skip_while(|part| *part != word).nth(1)
 }

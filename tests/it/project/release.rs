@@ -1,4 +1,4 @@
-//! Checks what a release needs and `cargo publish` does not check.
+//! Checks the manifests and licences of the published crates, beyond the checks of `cargo publish`.
 
 use std::fs;
 use std::path::Path;
