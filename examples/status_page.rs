@@ -4,8 +4,9 @@
 //! cargo run --features serve --example status_page
 //! ```
 //!
-//! Some keys fail, one run hangs, a source cannot list, and a controller is suspended. The program ends when its
-//! standard input ends: press Ctrl-D.
+//! Some keys fail, one run hangs, a source cannot list, and a controller is suspended. Keys and objects have hostile
+//! names: long, unbroken, right to left, HTML. The buttons work. The program ends when its standard input ends: press
+//! Ctrl-D.
 
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
 
@@ -15,6 +16,7 @@ mod exit;
 use std::io::Read;
 use std::net::SocketAddr;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -23,7 +25,11 @@ use homeostat::{
     Action, BoxError, CancellationToken, Component, Context, Controller, Enqueue, Exponential, FileElector, Manager,
     Poller, Priority, terminal,
 };
-use homeostat_serve::{Server, StatusPages};
+use homeostat_objects::{Client, DynamicObject, EventRecorder, EventType, Kind, MemoryClient};
+use homeostat_serve::{ObjectApi, ServedResource, Server, StatusPages};
+use serde_json::json;
+
+const SITE: Kind = Kind::namespaced("example.com", "v1", "Site");
 
 const ERRORS: [&str; 3] = [
     "the image registry answers 503: upstream connect error or disconnect/reset before headers. reset reason: connection \
@@ -46,10 +52,61 @@ fn work(cx: &Context, key: &str, millis: std::ops::Range<u64>, end: &Cancellatio
         "default/db-7" => Err(ERRORS[0].into()),
         "prod/cache" => Err(ERRORS[1].into()),
         "default/<b>x</b>" => Err(terminal(ERRORS[2]).into()),
+        key if key.starts_with("hostile/") => Err(format!("{key}: {}", key.repeat(3)).into()),
         _ if number.is_multiple_of(23) => Err(ERRORS[1].into()),
         _ if number.is_multiple_of(7) => Ok(Action::requeue_after(Duration::from_secs(20))),
         _ => Ok(Action::await_change()),
     }
+}
+
+/// Names that try to leave their place on a page.
+fn hostile_names() -> [String; 6] {
+    [
+        "hostile/".to_owned() + &"no-break-".repeat(60),
+        "hostile/שלום-עולם-مرحبا/\u{202e}gnp.exe".to_owned(),
+        "hostile/<img src=x onerror=alert(1)>\"'&".to_owned(),
+        "hostile/👩‍👩‍👧‍👦🏳️‍🌈".to_owned() + &"🦀".repeat(40),
+        "hostile/line\nbreak\tand\0control".to_owned(),
+        "hostile/".to_owned() + &"Z̸͙a̵l̷g̶o̴".repeat(20),
+    ]
+}
+
+/// Creates objects with conditions, annotations and events.
+fn objects() -> Result<ObjectApi, BoxError> {
+    let client: Arc<dyn Client> = Arc::new(MemoryClient::new());
+    let recorder = EventRecorder::builder("sites").client(client.clone()).log(false).build();
+    let long = "x".repeat(200);
+    for (name, ready, message) in [
+        ("home", "True", "serves 3 pages"),
+        ("shop", "False", ERRORS[0]),
+        (
+            &*format!("a-site-with-{}", "a-long-name-".repeat(18) + "end"),
+            "Unknown",
+            "<script>alert(1)</script> \u{202e}",
+        ),
+    ] {
+        let since = "2026-01-30T07:00:00Z";
+        let mut site = json!({
+            "apiVersion": "example.com/v1", "kind": "Site",
+            "metadata": {
+                "namespace": "default", "name": name, "labels": {"tier": "front"},
+                "annotations": {"example.com/note": "<b>not bold</b>", "example.com/long": long, "example.com/rtl": "שלום"},
+            },
+            "spec": {"title": name, "replicas": 3},
+            "status": {"conditions": [
+                {"type": "Ready", "status": ready, "reason": "Probe", "message": message, "lastTransitionTime": since},
+                {"type": "CertificateValid", "status": "True", "reason": long, "message": "", "lastTransitionTime": since},
+            ]},
+        });
+        site["metadata"]["resourceVersion"] = client.create(&SITE, site.clone())?.resource_version().into();
+        let site = client.update_status(&SITE, site)?;
+        let about: DynamicObject = serde_json::from_value(site.to_value())?;
+        let event = if ready == "True" { EventType::Normal } else { EventType::Warning };
+        recorder.event(&about, event, "Probed", message);
+        recorder.event(&about, EventType::Normal, "Created", "the site is created");
+    }
+    recorder.flush();
+    Ok(ObjectApi::builder(client).serve(ServedResource::new(SITE)).serve_events().build()?)
 }
 
 type Reconcile = Box<dyn Fn(&Context, &String) -> Result<Action, BoxError> + Send + Sync>;
@@ -59,7 +116,7 @@ fn reconcile(end: &CancellationToken, millis: std::ops::Range<u64>) -> Reconcile
     Box::new(move |cx, key| work(cx, key, millis.clone(), &end))
 }
 
-fn program(end: &CancellationToken) -> Result<Manager, BoxError> {
+fn program(end: &CancellationToken) -> Result<(Manager, StatusPages), BoxError> {
     let lock = std::env::temp_dir().join(format!("appliance-{}.lock", std::process::id()));
     let manager = Manager::builder().name("appliance").threads(6).elector(FileElector::new(lock).name("box-3"));
     let manager = manager.shutdown_grace(Duration::from_millis(100)).build()?;
@@ -81,11 +138,19 @@ fn program(end: &CancellationToken) -> Result<Manager, BoxError> {
         .poller(Poller::new(Duration::from_secs(5), link).name("links"))
         .build()?;
     let zone = Controller::builder("zone", reconcile(end, 2..40)).build()?;
+    // The page names it without the hash.
+    let share = Controller::builder("share", reconcile(end, 2..40))
+        .poller(
+            Poller::new(Duration::from_secs(9), |_cx: &Context| Ok::<_, BoxError>(Vec::new()))
+                .name("shares-12f2c21bee4b8612"),
+        )
+        .build()?;
     let (vms, disks, networks, zones) = (vm.handle(), disk.handle(), network.handle(), zone.handle());
-    for controller in [vm, disk, network, zone] {
+    for controller in [vm, disk, network, zone, share] {
         manager.add(controller)?;
     }
     zones.suspend_all();
+    let pages = StatusPages::new(&manager)?.actions(&vms).actions(&zones).version(env!("CARGO_PKG_VERSION"));
     let load = move |cx: &Context| -> Result<(), BoxError> {
         let mut round = 0_u64;
         loop {
@@ -105,6 +170,9 @@ fn program(end: &CancellationToken) -> Result<Manager, BoxError> {
                     vms.enqueue(key.to_owned());
                 }
                 networks.enqueue("eth0".to_owned());
+                for name in hostile_names() {
+                    vms.enqueue(name);
+                }
             }
             if round == 100 {
                 vms.enqueue("prod/stuck".to_owned());
@@ -114,7 +182,7 @@ fn program(end: &CancellationToken) -> Result<Manager, BoxError> {
         }
     };
     manager.add(Component::function("load", load))?;
-    Ok(manager)
+    Ok((manager, pages))
 }
 
 /// Shows the status page of a program with invented work, until standard input ends.
@@ -132,8 +200,10 @@ fn main() -> ExitCode {
 
 fn run(Arguments { address }: Arguments) -> Result<(), BoxError> {
     let end = CancellationToken::new();
-    let manager = program(&end)?;
-    let server = Server::builder(address).status_pages(StatusPages::new(&manager)?).build()?.start()?;
+    let (manager, pages) = program(&end)?;
+    let api = objects()?;
+    let pages = pages.objects(&api).kubeconfig("/etc/appliance/kubeconfig");
+    let server = Server::builder(address).objects(&api).status_pages(pages).build()?.start()?;
     println!("Look at {}", server.url());
     manager.add(Component::running("door", server))?;
     let running = manager.start()?;

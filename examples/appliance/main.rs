@@ -87,7 +87,7 @@ fn run(Arguments { data, port }: Arguments) -> Result<(), BoxError> {
 
     let api = ObjectApi::builder(client).serve(objects::volumes()).serve(objects::shares()).serve_events().build()?;
     let kubeconfig = data.join("kubeconfig");
-    let pages = StatusPages::new(&manager)?.objects(&api);
+    let pages = StatusPages::new(&manager)?.objects(&api).kubeconfig(&kubeconfig).version(env!("CARGO_PKG_VERSION"));
     let pages = pages.ready_check("data folder", move || at(&data, fs::metadata(&data)).map(drop));
     let server = Server::builder((Ipv4Addr::LOCALHOST, port)).objects(&api).status_pages(pages).build()?.start()?;
     let url = server.url();

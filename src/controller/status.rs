@@ -8,7 +8,7 @@ use super::failed_keys::FailedKey;
 use super::state::{ControllerState, RunConditions};
 use crate::base::group::{Look, WorkerSlot};
 use crate::base::text::{OneLine, ShownKey};
-use crate::base::time::Rounded;
+use crate::base::time::{Nanos, Rounded};
 use crate::queue::{Key, KeyState, QueueMetrics};
 use crate::run::metrics::{self, Histogram, WorkersMetrics};
 use crate::watch::source::{SourceHandle, SourceStatus};
@@ -153,18 +153,10 @@ pub struct RunningKey {
     pub thread: String,
     /// The time since the start of the run.
     pub elapsed: Duration,
+    /// The time from the start of the run to its deadline. `None` without a deadline.
+    pub timeout: Option<Duration>,
     /// Whether the run is an overrun: still active 100 ms after its deadline.
     pub overdue: bool,
-}
-
-impl<K: Key + fmt::Debug> ControllerState<K> {
-    /// Returns the overruns, and the sources with a listing past its deadline.
-    pub(super) fn stuck(&self) -> Vec<String> {
-        let runs = self.running(WorkerSlot::is_overdue).into_iter();
-        let runs = runs.map(|run| format!("{} has been running for {}", OneLine(&run.key), Rounded(run.elapsed)));
-        let sources = self.awaited_sources().into_iter().filter(|source| source.overdue);
-        runs.chain(sources.map(|source| format!("{}: {}", OneLine(&source.name), source.overdue_text()))).collect()
-    }
 }
 
 impl<K: Key> ControllerState<K> {
@@ -271,6 +263,14 @@ impl<K: Key> ControllerState<K> {
 }
 
 impl<K: Key + fmt::Debug> ControllerState<K> {
+    /// Returns the overruns, and the sources with a listing past its deadline.
+    pub(super) fn stuck(&self) -> Vec<String> {
+        let runs = self.running(WorkerSlot::is_overdue).into_iter();
+        let runs = runs.map(|run| format!("{} has been running for {}", OneLine(&run.key), Rounded(run.elapsed)));
+        let sources = self.awaited_sources().into_iter().filter(|source| source.overdue);
+        runs.chain(sources.map(|source| format!("{}: {}", OneLine(&source.name), source.overdue_text()))).collect()
+    }
+
     /// Returns the status without keys.
     pub(super) fn summary(&self) -> ControllerStatus {
         ControllerStatus {
@@ -296,6 +296,7 @@ impl<K: Key + fmt::Debug> ControllerState<K> {
             key: show(&key),
             thread: slot.name.clone(),
             elapsed: now.since(run.since),
+            timeout: (run.deadline != Nanos::NEVER).then(|| run.deadline.since(run.since)),
             overdue: slot.is_overdue(),
         });
         runs.collect()

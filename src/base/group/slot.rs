@@ -85,6 +85,7 @@ pub(crate) struct Look {
     number: u64,
     /// The start of the run, if recorded.
     pub(crate) since: Nanos,
+    pub(crate) deadline: Nanos,
     /// The queue's record of the run's key.
     pub(crate) record: u32,
 }
@@ -204,8 +205,8 @@ impl WorkerSlot {
     /// Returns the current run, if any.
     pub(crate) fn look(&self) -> Option<Look> {
         let number = self.begun.load(Acquire);
-        let since = Nanos(self.since.load(Acquire));
-        let look = Look { number, since, record: self.record.load(Acquire) };
+        let [since, deadline] = [&self.since, &self.deadline].map(|time| Nanos(time.load(Acquire)));
+        let look = Look { number, since, deadline, record: self.record.load(Acquire) };
         self.is_at(&look).then_some(look)
     }
 
@@ -227,8 +228,7 @@ impl WorkerSlot {
 
     /// Returns whether the current run was reported as overdue.
     pub(crate) fn is_overdue(&self) -> bool {
-        let run = self.overdue.load(Acquire);
-        !self.is_over(run)
+        !self.is_over(self.overdue.load(Acquire))
     }
 
     /// Makes the token of the current run available to the watchdog. Only that run calls this.

@@ -2,7 +2,7 @@
 
 use super::ObjectApi;
 use crate::kinds::{ObjectSource, ServedResource};
-use homeostat_objects::{ClientError, Kind, Query};
+use homeostat_objects::{Client, ClientError, Kind, Query};
 
 /// A stored kind, as the status page shows it.
 pub(crate) struct KindCount {
@@ -18,8 +18,7 @@ impl ObjectApi {
     pub(crate) fn counts(&self, may_list: impl Fn(&Kind) -> bool) -> Vec<KindCount> {
         let client = &self.0.client;
         let is_local = client.capabilities().local;
-        let stored = self.0.kinds.iter().filter(|resource| resource.source() == ObjectSource::Stored);
-        let stored: Vec<_> = stored.map(ServedResource::kind).collect();
+        let stored: Vec<_> = self.stored_kinds().collect();
         let count = |kind: &&Kind| KindCount {
             kind: (*kind).clone(),
             command: command(kind, &stored),
@@ -33,6 +32,29 @@ impl ObjectApi {
 fn command(kind: &Kind, stored: &[&Kind]) -> String {
     let plural = kind.plural();
     let is_unique = stored.iter().filter(|other| other.plural() == plural).count() == 1;
-    let name = if is_unique { plural.into_owned() } else { format!("{plural}.{}.{}", kind.version(), kind.group()) };
+    let name = if is_unique { plural.into_owned() } else { full_name(kind) };
     format!("kubectl get {name}{}", if kind.is_namespaced() { " -A" } else { "" })
+}
+
+impl ObjectApi {
+    /// Returns the client that stores the objects.
+    pub(crate) fn client(&self) -> &dyn Client {
+        &*self.0.client
+    }
+
+    /// Returns the stored kind with this name, such as `sites.v1.example.com`.
+    pub(crate) fn stored_kind(&self, name: &str) -> Option<&Kind> {
+        self.stored_kinds().find(|kind| full_name(kind) == name)
+    }
+
+    /// Returns the kinds that the client stores.
+    pub(crate) fn stored_kinds(&self) -> impl Iterator<Item = &Kind> {
+        let stored = self.0.kinds.iter().filter(|resource| resource.source() == ObjectSource::Stored);
+        stored.map(ServedResource::kind)
+    }
+}
+
+/// Returns the name that means one kind only, as `kubectl` reads it.
+pub(crate) fn full_name(kind: &Kind) -> String {
+    format!("{}.{}.{}", kind.plural(), kind.version(), kind.group())
 }

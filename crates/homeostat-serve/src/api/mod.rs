@@ -45,7 +45,7 @@ use serde_json::Value;
 
 use self::accept::{DiscoveryForm, discovery_form, object_form};
 pub use self::builder::ObjectApiBuilder;
-pub(crate) use self::counts::KindCount;
+pub(crate) use self::counts::{KindCount, full_name};
 use self::params::VersionMatch;
 use self::remove::DeleteCall;
 use self::route::{ApiTarget, ObjectsTarget, target};

@@ -2,10 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use super::data::{ChipColour, DASH, PageData, cell, chip, detail, heading, key_link, row_name, table};
-use super::escape::line;
+use super::data::{
+    ChipColour, DASH, PageData, cell, chip, controller_link, detail, heading, key_link, row_name, table,
+};
+use super::escape::{name, source_name};
 use super::units::{size, span};
 use homeostat::controller::{ControllerStatus, FailedKey};
+use homeostat::manager::ManagerStatus;
 use homeostat::watch::SourceStatus;
 
 /// The largest number of rows. Further ones are only counted.
@@ -15,10 +18,11 @@ const MOST_ROWS: usize = 40;
 const PARKED: u8 = 3;
 
 /// A row. The most urgent rows come first.
-struct Trouble<'a> {
+struct Trouble {
     urgency: u8,
     chip: (ChipColour, &'static str),
-    part: &'a str,
+    /// As HTML.
+    part: String,
     /// As HTML.
     subject: String,
     tries: Option<u64>,
@@ -37,7 +41,7 @@ pub(super) fn section(out: &mut String, data: &PageData<'_>) {
         out.push_str("<p class=\"calm\">Nothing.</p></section>");
         return;
     }
-    let all = count(data, &rows);
+    let all = count(data.status);
     let shown = rows.len().min(MOST_ROWS);
     let remark = if shown < all { format!("{shown} of {}", size(all)) } else { size(all) };
     out.push_str(&heading("attention", "Needs attention", &remark));
@@ -55,7 +59,7 @@ pub(super) fn section(out: &mut String, data: &PageData<'_>) {
         let (colour, state) = row.chip;
         row_name(out, &row.subject);
         cell(out, "state", "state", chip(colour, state));
-        cell(out, "", "part", line(row.part));
+        cell(out, "", "part", &row.part);
         cell(out, "n", "tries", row.tries.map_or_else(|| DASH.to_owned(), |tries| tries.to_string()));
         cell(out, "n", "for", row.lasts.map_or_else(|| DASH.to_owned(), span));
         cell(out, "n", "next try", &row.next);
@@ -66,20 +70,23 @@ pub(super) fn section(out: &mut String, data: &PageData<'_>) {
 }
 
 /// Returns the number of troubles, including keys without a row.
-fn count(data: &PageData<'_>, rows: &[Trouble<'_>]) -> usize {
-    let others = rows.iter().filter(|row| row.urgency < PARKED).count();
-    let controllers = data.status.controllers.iter();
-    others + controllers.map(|controller| controller.metrics.failing + controller.metrics.parked).sum::<usize>()
+pub(super) fn count(status: &ManagerStatus) -> usize {
+    let of_controllers = status.controllers.iter().map(|controller| {
+        let sources = controller.sources.iter().filter_map(|source| of_source(&controller.name, source)).count();
+        of_runs(controller).count() + sources + controller.metrics.failing + controller.metrics.parked
+    });
+    let sources = status.sources.iter().filter_map(|source| of_source(&status.name, source)).count();
+    usize::from(status.failure.is_some()) + sources + of_controllers.sum::<usize>()
 }
 
-fn rows<'a>(data: &PageData<'a>) -> Vec<Trouble<'a>> {
+fn rows(data: &PageData<'_>) -> Vec<Trouble> {
     let (status, now) = (data.status, data.now());
     let mut rows = Vec::new();
     if let Some((component, error)) = &status.failure {
         rows.push(Trouble {
             urgency: 0,
             chip: (ChipColour::Bad, "failed"),
-            part: component,
+            part: name(component),
             subject: DASH.to_owned(),
             tries: None,
             lasts: None,
@@ -97,20 +104,23 @@ fn rows<'a>(data: &PageData<'a>) -> Vec<Trouble<'a>> {
     rows
 }
 
-fn of_runs(controller: &ControllerStatus) -> impl Iterator<Item = Trouble<'_>> {
+fn of_runs(controller: &ControllerStatus) -> impl Iterator<Item = Trouble> {
     controller.running.iter().filter(|run| run.overdue).map(|run| Trouble {
         urgency: 1,
         chip: (ChipColour::Bad, "overdue"),
-        part: &controller.name,
+        part: controller_link(&controller.name),
         subject: key_link(&controller.name, &run.key),
         tries: None,
         lasts: Some(run.elapsed),
         next: DASH.to_owned(),
-        why: format!("the run on {} has passed its deadline and still runs", run.thread),
+        why: match run.timeout.and_then(|timeout| run.elapsed.checked_sub(timeout)) {
+            Some(late) => format!("passed its deadline {} ago on {}", span(late), run.thread),
+            None => format!("has passed its deadline on {}", run.thread),
+        },
     })
 }
 
-fn of_source<'a>(part: &'a str, source: &'a SourceStatus) -> Option<Trouble<'a>> {
+fn of_source(part: &str, source: &SourceStatus) -> Option<Trouble> {
     let state = match source {
         SourceStatus { overdue: true, .. } => "overdue",
         SourceStatus { failing_for: Some(_), .. } => "source fails",
@@ -129,8 +139,8 @@ fn of_source<'a>(part: &'a str, source: &'a SourceStatus) -> Option<Trouble<'a>>
     Some(Trouble {
         urgency: 2,
         chip: (ChipColour::Bad, state),
-        part,
-        subject: line(&source.name).to_string(),
+        part: name(part),
+        subject: source_name(&source.name),
         tries: source.failing_for.is_some().then_some(source.failures_in_a_row.into()),
         lasts: source.failing_for.or(source.listing_for.filter(|_| source.overdue)),
         next: DASH.to_owned(),
@@ -138,7 +148,7 @@ fn of_source<'a>(part: &'a str, source: &'a SourceStatus) -> Option<Trouble<'a>>
     })
 }
 
-fn of_key<'a>(part: &'a str, failed: &FailedKey<String>, now: Instant) -> Trouble<'a> {
+fn of_key(part: &str, failed: &FailedKey<String>, now: Instant) -> Trouble {
     let next = match failed.next_try {
         _ if failed.parked => "none".to_owned(),
         Some(next) => format!("in {}", span(next.saturating_duration_since(now))),
@@ -147,7 +157,7 @@ fn of_key<'a>(part: &'a str, failed: &FailedKey<String>, now: Instant) -> Troubl
     Trouble {
         urgency: if failed.parked { PARKED } else { PARKED + 1 },
         chip: if failed.parked { (ChipColour::Bad, "given up") } else { (ChipColour::Warn, "failing") },
-        part,
+        part: controller_link(part),
         subject: key_link(part, &failed.key),
         tries: Some(failed.failures.into()),
         lasts: Some(now.saturating_duration_since(failed.failing_since)),

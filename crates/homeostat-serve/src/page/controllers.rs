@@ -4,37 +4,42 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::chart::{area, bars, marks};
-use super::data::{ChipColour, DASH, PageData, cell, chip, heading, number, row_name, table};
-use super::escape::line;
-use super::history::HistorySample;
+use super::data::{ChipColour, DASH, PageData, cell, chip, controller_link, heading, number, row_name, table};
+use super::history::{HistorySample, Past};
 use super::units::{count, percent, rate, size, span};
 use crate::status::RecentRun;
 use homeostat::controller::{ControllerPhase, ControllerStatus};
 
 /// The highest values over all controllers, which give each chart column its scale.
 #[derive(Default)]
-struct Scales {
-    depth: f64,
-    runs: f64,
-    run_time: f64,
+pub(super) struct Scales {
+    pub(super) depth: f64,
+    pub(super) runs: f64,
+    pub(super) run_time: f64,
+}
+
+impl Scales {
+    pub(super) fn of<'a>(samples: impl IntoIterator<Item = &'a HistorySample>) -> Self {
+        samples.into_iter().fold(Self::default(), |most, sample| Self {
+            depth: most.depth.max(depth_of(sample)),
+            runs: most.runs.max(sample.runs),
+            run_time: most.run_time.max(run_time_of(sample).unwrap_or_default()),
+        })
+    }
 }
 
 /// Adds the section.
 pub(super) fn section(out: &mut String, data: &PageData<'_>) {
     out.push_str("<section aria-labelledby=\"controllers\">");
+    let rows = data.status.controllers.iter();
     let rows: Vec<_> =
-        data.status.controllers.iter().map(|controller| (controller, data.history.of(&controller.name))).collect();
+        rows.map(|controller| (controller, data.history.of(&controller.name, Past::FiveMinutes))).collect();
     if rows.is_empty() {
         out.push_str(&heading("controllers", "Controllers", ""));
         out.push_str("<p class=\"calm\">None.</p></section>");
         return;
     }
-    let mut scales = Scales::default();
-    for sample in rows.iter().flat_map(|(_, samples)| samples) {
-        scales.depth = scales.depth.max(depth_of(sample));
-        scales.runs = scales.runs.max(sample.runs);
-        scales.run_time = scales.run_time.max(run_time_of(sample).unwrap_or_default());
-    }
+    let scales = Scales::of(rows.iter().flat_map(|(_, samples)| samples));
     let remark = "charts: the last 5 minutes, one scale for all controllers";
     out.push_str(&heading("controllers", "Controllers", remark));
     let top = |most: f64, text: String| if most > 0.0 { format!(" <small>0–{text}</small>") } else { String::new() };
@@ -63,11 +68,11 @@ pub(super) fn section(out: &mut String, data: &PageData<'_>) {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a height in a chart")]
-fn depth_of(sample: &HistorySample) -> f64 {
+pub(super) fn depth_of(sample: &HistorySample) -> f64 {
     sample.depth as f64
 }
 
-fn run_time_of(sample: &HistorySample) -> Option<f64> {
+pub(super) fn run_time_of(sample: &HistorySample) -> Option<f64> {
     sample.run_time.map(|time| time.as_secs_f64())
 }
 
@@ -79,7 +84,7 @@ fn row(
     scales: &Scales,
 ) {
     let metrics = &controller.metrics;
-    row_name(out, line(&controller.name));
+    row_name(out, controller_link(&controller.name));
     cell(out, "state", "phase", phase(controller.phase));
     cell(out, "", "running", load(metrics.runs.active, metrics.max_concurrent_reconciles));
     let chart = area(samples, depth_of, scales.depth, "keys waiting in the last 5 minutes");
@@ -105,7 +110,7 @@ fn row(
         0 => DASH.to_owned(),
         _ => format!("{} <small>of {}</small>", percent(errors, runs), count(runs)),
     };
-    cell(out, "n", "errors", errors);
+    cell(out, "n errors", "errors", errors);
     let chart = marks(samples, run_time_of, scales.run_time, "mean run time in the last 5 minutes");
     chart_cell(out, "run time, median / 99 %", &run_times(recent), &chart, !ran);
     out.push_str("</tr>");
@@ -117,7 +122,7 @@ fn chart_cell(out: &mut String, label: &str, value: &str, chart: &str, is_empty:
     cell(out, class, label, format_args!("<div class=\"pair\"><span class=\"value\">{value}</span>{chart}</div>"));
 }
 
-fn phase(phase: ControllerPhase) -> String {
+pub(super) fn phase(phase: ControllerPhase) -> String {
     let colour = match phase {
         ControllerPhase::Running => ChipColour::Good,
         ControllerPhase::Stopped => ChipColour::Bad,
@@ -139,7 +144,7 @@ fn load(active: usize, most: usize) -> String {
 }
 
 /// Returns the median and the 99th percentile of the recorded runs.
-fn run_times(runs: &[Arc<RecentRun>]) -> String {
+pub(super) fn run_times(runs: &[Arc<RecentRun>]) -> String {
     let mut times: Vec<_> = runs.iter().map(|run| run.took).collect();
     times.sort_unstable();
     let Some(last) = times.len().checked_sub(1) else { return DASH.to_owned() };

@@ -3,7 +3,7 @@
 use std::fmt::{Display, Write};
 use std::time::Instant;
 
-use super::escape::{Escaped, key, key_path, line, lines};
+use super::escape::{Escaped, key, key_path, line, lines, name, path};
 use super::history::History;
 use crate::status::{CheckResult, ProcessFacts};
 use homeostat::manager::ManagerStatus;
@@ -15,6 +15,8 @@ pub(super) struct PageData<'a> {
     pub(super) ready: &'a [CheckResult],
     pub(super) process: &'a ProcessFacts,
     pub(super) history: &'a History,
+    /// The version of the program.
+    pub(super) version: Option<&'a str>,
 }
 
 impl PageData<'_> {
@@ -53,6 +55,11 @@ pub(super) fn key_link(controller: &str, shown: &str) -> String {
     format!("<a class=\"key\" href=\"{}\">{}</a>", key_path(controller, shown), key(shown))
 }
 
+/// Returns a link to a controller's page.
+pub(super) fn controller_link(controller: &str) -> String {
+    format!("<a class=\"name\" href=\"{}\">{}</a>", path(&["controllers", controller]), name(controller))
+}
+
 /// A placeholder for a missing value.
 pub(super) const DASH: &str = "<span class=\"none\">–</span>";
 
@@ -64,6 +71,12 @@ pub(super) fn cell(out: &mut String, class: &str, label: &str, content: impl Dis
     let class = [class, if is_empty { "empty" } else { "" }].join(" ");
     // Writing to a `String` cannot fail.
     let _ = write!(out, "<td class=\"{}\" data-label=\"{label}\">{content}</td>", class.trim());
+}
+
+/// Returns a fact of a list of figures, with a class for its value. `value` is HTML.
+pub(super) fn figure(out: &mut String, name: &str, value: impl Display, class: &str) {
+    // Writing to a `String` cannot fail.
+    let _ = write!(out, "<div><dt>{name}</dt><dd class=\"{class}\">{value}</dd></div>");
 }
 
 /// Begins a table with a caption for screen readers and its column heads, each with class and HTML.

@@ -44,19 +44,72 @@ pub(super) fn lines(text: &str) -> Escaped<String> {
     Escaped(text.lines().map(one_line).collect::<Vec<_>>().join("\n"))
 }
 
-/// Escapes a key for people. Removes the quotes that `Debug` puts around a plain text.
-pub(super) fn key(shown: &str) -> Escaped<String> {
+/// The longest name that is shown in full, in characters.
+const LONGEST: usize = 80;
+/// How much of a longer name is shown: its beginning and its end.
+const KEPT: (usize, usize) = (48, 28);
+/// How much of a longer name its tooltip shows.
+const IN_TOOLTIP: usize = 500;
+
+/// Escapes a name for one or two lines of a page. A long name keeps its beginning and its end, and its tooltip shows
+/// more. The direction of its letters does not change the text around it.
+pub(super) fn name(text: &str) -> String {
+    let text = one_line(text);
+    match shortened(&text) {
+        None => format!("<bdi>{}</bdi>", Escaped(&text)),
+        Some(short) => {
+            let more: String = text.chars().take(IN_TOOLTIP).collect();
+            format!("<bdi title=\"{}\">{}</bdi>", Escaped(more), Escaped(short))
+        }
+    }
+}
+
+/// Returns beginning and end of a text that is too long.
+fn shortened(text: &str) -> Option<String> {
+    let length = text.chars().count();
+    let part = |from: usize, count: usize| text.chars().skip(from).take(count).collect::<String>();
+    (length > LONGEST).then(|| format!("{}…{}", part(0, KEPT.0), part(length - KEPT.1, KEPT.1)))
+}
+
+/// Returns a key for a tooltip, which is not escaped yet.
+pub(super) fn short_key(shown: &str) -> String {
+    let text = plain(shown);
+    shortened(text).unwrap_or_else(|| text.to_owned())
+}
+
+/// Escapes a key for people, like a [`name`].
+pub(super) fn key(shown: &str) -> String {
+    name(plain(shown))
+}
+
+/// Removes the quotes that `Debug` puts around a plain text.
+pub(super) fn plain(shown: &str) -> &str {
     let inner = shown.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
-    let plain = inner.filter(|inner| !inner.is_empty() && !inner.contains(['"', '\\']));
-    line(plain.unwrap_or(shown))
+    inner.filter(|inner| !inner.is_empty() && !inner.contains(['"', '\\'])).unwrap_or(shown)
+}
+
+/// Escapes the name of a source. The name of a watch of objects ends with a hash, which only its tooltip shows.
+pub(super) fn source_name(text: &str) -> String {
+    let is_hash = |end: &str| end.len() == 16 && end.bytes().all(|byte| b"0123456789abcdef".contains(&byte));
+    match text.rsplit_once('-') {
+        Some((stem, end)) if !stem.is_empty() && is_hash(end) => {
+            format!("<span title=\"{}\">{}</span>", line(text), name(stem))
+        }
+        _ => name(text),
+    }
 }
 
 /// The characters that need no escape in a path segment.
 const PART: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
-/// Returns the path of a key's page. It needs no further escape in HTML.
+/// Returns the path of these segments. It needs no further escape in HTML.
+pub(super) fn path(segments: &[&str]) -> String {
+    segments.iter().fold(String::new(), |path, segment| format!("{path}/{}", utf8_percent_encode(segment, PART)))
+}
+
+/// Returns the path of a key's page.
 pub(super) fn key_path(controller: &str, shown: &str) -> String {
-    format!("/keys/{}/{}", utf8_percent_encode(controller, PART), utf8_percent_encode(shown, PART))
+    path(&["keys", controller, shown])
 }
 
 #[cfg(all(test, not(loom)))]
@@ -82,7 +135,27 @@ mod tests {
             (r#""""#, "&quot;&quot;"),
             (r#"("a", "b")"#, "(&quot;a&quot;, &quot;b&quot;)"),
         ] {
-            assert_eq!(key(shown).to_string(), text);
+            assert_eq!(key(shown), format!("<bdi>{text}</bdi>"));
+        }
+    }
+
+    #[test]
+    fn a_long_name_keeps_its_beginning_and_its_end() {
+        let long = format!("{}<é{}", "a".repeat(400), "z".repeat(400));
+        let shown = name(&long);
+        assert!(shown.contains(&format!(">{}…{}</bdi>", "a".repeat(48), "z".repeat(28))), "{shown}");
+        assert!(shown.starts_with(&format!("<bdi title=\"{}&lt;é{}\">", "a".repeat(400), "z".repeat(98))), "{shown}");
+        assert_eq!(name(&"é".repeat(80)), format!("<bdi>{}</bdi>", "é".repeat(80)));
+    }
+
+    #[test]
+    fn the_name_of_a_source_has_no_hash() {
+        assert_eq!(
+            source_name("shares-12f2c21bee4b8612"),
+            "<span title=\"shares-12f2c21bee4b8612\"><bdi>shares</bdi></span>"
+        );
+        for other in ["shares", "a-12f2c21bee4b861", "a-12f2c21bee4b861g", "-12f2c21bee4b8612"] {
+            assert_eq!(source_name(other), format!("<bdi>{other}</bdi>"));
         }
     }
 

@@ -1,8 +1,8 @@
-//! The last five minutes of each controller: depth, runs and run times. Also its recent runs.
+//! The last hour of each controller: depth, runs and run times. Also its recent runs.
 //!
 //! A thread takes a sample every five seconds, even if no page is open: people open the page after a problem has
-//! begun, and need to see the beginning. A sample takes one lock per queue, and does not visit keys. Five minutes of
-//! one controller take 4 KiB.
+//! begun, and need to see the beginning. A sample takes one lock per queue, and does not visit keys. Twelve samples
+//! together are a sample of the last hour. An hour of one controller takes 6 KiB.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -18,13 +18,23 @@ use homeostat::rt::{AutoResetEvent, Nanos, Next, Task, ThreadGroup, ThreadGroupK
 /// The interval of samples.
 const PERIOD: Duration = Duration::from_secs(5);
 
-/// How many samples are kept, which is five minutes of them.
+/// How many samples of each length are kept: five minutes of the short ones, and an hour of the long ones.
 pub(super) const SAMPLES: usize = 60;
+
+/// How many short samples are a long one.
+const SHORT_PER_LONG: u32 = 12;
+
+/// The time that a chart shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Past {
+    FiveMinutes,
+    Hour,
+}
 
 /// One controller's activity within one interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct HistorySample {
-    /// The number of ready keys at the end of the interval.
+    /// The largest known number of ready keys.
     pub(super) depth: usize,
     /// Runs per second.
     pub(super) runs: f64,
@@ -44,17 +54,26 @@ struct Totals {
     run_time: Duration,
 }
 
-/// The samples of one controller, oldest first.
+/// The samples of one length, oldest first.
 #[derive(Debug)]
 struct Samples {
     last: Totals,
     samples: VecDeque<HistorySample>,
 }
 
+/// The samples of one controller.
+#[derive(Debug)]
+struct ControllerHistory {
+    short: Samples,
+    long: Samples,
+    /// The number of short samples since the last long one, and the largest depth among them.
+    since: (u32, usize),
+}
+
 /// The samples of all controllers, by name, and their recent runs.
 #[derive(Debug, Default)]
 pub(super) struct History {
-    controllers: Mutex<BTreeMap<String, Samples>>,
+    controllers: Mutex<BTreeMap<String, ControllerHistory>>,
     pub(super) runs: Arc<RunLogs>,
 }
 
@@ -77,9 +96,14 @@ impl History {
     }
 
     /// Returns the samples of a controller, oldest first.
-    pub(super) fn of(&self, controller: &str) -> Vec<HistorySample> {
+    pub(super) fn of(&self, controller: &str, past: Past) -> Vec<HistorySample> {
         let controllers = self.controllers.lock();
-        controllers.get(controller).map(|known| known.samples.iter().copied().collect()).unwrap_or_default()
+        let Some(known) = controllers.get(controller) else { return Vec::new() };
+        let samples = match past {
+            Past::FiveMinutes => &known.short,
+            Past::Hour => &known.long,
+        };
+        samples.samples.iter().copied().collect()
     }
 
     /// Adds a sample of each controller. Forgets removed controllers.
@@ -98,8 +122,25 @@ impl History {
             };
             match known.get_mut(name) {
                 Some(samples) => samples.add(totals, metrics.queue.depth()),
-                None => drop(known.insert(name.clone(), Samples { last: totals, samples: VecDeque::new() })),
+                None => drop(known.insert(name.clone(), ControllerHistory::new(totals))),
             }
+        }
+    }
+}
+
+impl ControllerHistory {
+    fn new(totals: Totals) -> Self {
+        let samples = || Samples { last: totals, samples: VecDeque::new() };
+        Self { short: samples(), long: samples(), since: (0, 0) }
+    }
+
+    fn add(&mut self, now: Totals, depth: usize) {
+        self.short.add(now, depth);
+        let (count, most) = (self.since.0 + 1, self.since.1.max(depth));
+        self.since = (count, most);
+        if count == SHORT_PER_LONG {
+            self.long.add(now, most);
+            self.since = (0, 0);
         }
     }
 }
@@ -171,10 +212,11 @@ mod tests {
             held.advance(PERIOD);
         }
         held.wait_for_sleepers(1);
-        let samples = history.of("vm");
+        let samples = history.of("vm", Past::FiveMinutes);
         assert_eq!(samples.len(), SAMPLES);
         assert_eq!((samples[SAMPLES - 1].depth, samples[SAMPLES - 1].run_time), (1, None));
-        assert!(history.of("disk").is_empty());
+        assert!(history.of("disk", Past::FiveMinutes).is_empty());
+        assert_eq!(history.of("vm", Past::Hour).len(), 5);
         drop(running);
     }
 
@@ -194,5 +236,24 @@ mod tests {
         // A counter that starts again shows zero, not a negative rate.
         samples.add(totals(20, 0, 0, 0), 0);
         assert_eq!(samples.samples[1], HistorySample::default());
+    }
+
+    #[test]
+    fn an_hour_is_kept_and_no_more() {
+        let totals = |at: u64| Totals {
+            at: Nanos::ZERO.after(Duration::from_secs(at)),
+            runs: at,
+            errors: 0,
+            timed: at,
+            run_time: Duration::from_secs(at),
+        };
+        let mut history = ControllerHistory::new(totals(0));
+        for sample in 1..=1_000_u64 {
+            // One short sample of each minute is deep.
+            history.add(totals(sample * 5), if sample % 12 == 7 { 9 } else { 0 });
+        }
+        assert_eq!((history.short.samples.len(), history.long.samples.len()), (SAMPLES, SAMPLES));
+        let minute = HistorySample { depth: 9, runs: 1.0, errors: 0.0, run_time: Some(Duration::from_secs(1)) };
+        assert!(history.long.samples.iter().all(|sample| *sample == minute), "{:?}", history.long.samples);
     }
 }

@@ -2,12 +2,15 @@
 
 use std::fmt::Write;
 use std::sync::Arc;
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
-use super::data::{ChipColour, cell, chip, detail, heading, row_name, table};
-use super::escape::{key, line, lines};
-use super::units::{span, stamp, time_of_day};
-use crate::status::{RecentRun, RunLogs};
+use super::actions::{ActionTarget, PastActions, buttons};
+use super::data::{ChipColour, chip, controller_link};
+use super::escape::{key, line, lines, name, plain};
+use super::runs;
+use super::tab::{Tab, TabLevel};
+use super::units::{span, time};
+use crate::status::{Control, RecentRun, RunLogs, UserAction};
 use homeostat::controller::{FailedKey, RunOutcome, RunningKey};
 use homeostat::manager::Manager;
 use homeostat::queue::{KeyState, PendingRerun};
@@ -29,6 +32,8 @@ pub(super) struct KeyStatus {
     suspended: bool,
     /// The oldest first.
     recent_runs: Vec<Arc<RecentRun>>,
+    /// Acts on the key, if users may.
+    control: Option<Control>,
 }
 
 impl KeyStatus {
@@ -36,9 +41,11 @@ impl KeyStatus {
     /// queue, or have run lately.
     pub(super) fn find(manager: &Manager, runs: &RunLogs, controller: &str, shown: &str) -> Option<Self> {
         let mut state = None;
+        let (mut control, controls) = (None, runs.controls(controller));
         manager.visit_keys(controller, |key| {
             if state.is_none() && format!("{key:?}") == shown {
                 state = Some((key.state_reader())());
+                control = controls.as_ref().and_then(|controls| controls.of_key(key));
             }
         });
         let mut recent_runs = runs.of(controller);
@@ -51,47 +58,99 @@ impl KeyStatus {
             running: status.running.into_iter().find(|run| run.key == shown),
             failed: status.failing.into_iter().chain(status.parked).find(|failed| failed.key == shown),
             suspended: status.suspended.iter().any(|key| key == shown),
+            control: control.or_else(|| recent_runs.iter().rev().find_map(|run| run.control.clone())),
             recent_runs,
         })
     }
 }
 
+impl KeyStatus {
+    /// Returns the control of the key, if users may act on it.
+    pub(super) fn control(&self) -> Option<&Control> {
+        self.control.as_ref()
+    }
+
+    /// Returns the actions that make sense now.
+    pub(super) fn actions(&self) -> Vec<(UserAction, &'static str)> {
+        let suspension = if self.suspended { (UserAction::Resume, "Resume") } else { (UserAction::Suspend, "Suspend") };
+        let text = match (&self.running, &self.failed) {
+            (Some(_), _) => "Run again afterwards",
+            (None, Some(_)) => "Retry now",
+            (None, None) => "Run now",
+        };
+        let retry = (UserAction::Retry, text);
+        if self.control.is_none() { Vec::new() } else { vec![retry, suspension] }
+    }
+
+    /// Returns the tab of the page.
+    pub(super) fn tab(&self, controller: &str, manager: &str) -> Tab {
+        let (state, colour) = state(self);
+        let level = match colour {
+            ChipColour::Bad => TabLevel::Bad,
+            ChipColour::Warn => TabLevel::Warn,
+            _ => TabLevel::Good,
+        };
+        let begin = if level == TabLevel::Good { String::new() } else { format!("{state} · ") };
+        let title = format!("{begin}{} · {controller} · {manager}", plain(&self.key));
+        Tab { level, words: state.to_owned(), title }
+    }
+}
+
 /// Returns the part of the page that changes.
-pub(super) fn live_part(controller: &str, status: &KeyStatus, page_time: &PageTime<'_>) -> String {
+pub(super) fn live_part(
+    controller: &str,
+    status: &KeyStatus,
+    page_time: &PageTime<'_>,
+    (token, actions): (&str, &[(UserAction, &str)]),
+    past: &PastActions,
+    tab: &Tab,
+) -> String {
     let now = page_time.now;
     let (state, colour) = state(status);
-    let mut out = String::new();
-    // Writing to a `String` cannot fail.
-    let _ = write!(
-        out,
-        "<header data-health=\"{}\"><nav aria-label=\"Breadcrumb\"><a href=\"/\">{}</a> / {}</nav><div class=\"title\">\
-         <h1 class=\"key\">{}</h1><p class=\"chips\">{}</p></div><p class=\"facts\"><time datetime=\"{}\">{} UTC</time></p></header>\
-         <main id=\"main\">",
-        line(state),
-        line(page_time.manager),
-        line(controller),
-        key(&status.key),
-        chip(colour, state),
-        stamp(page_time.time),
-        time_of_day(page_time.time),
-    );
+    let mut out = header(controller, &status.key, page_time, &chip(colour, state), tab);
+    let target = ActionTarget::key(controller, &status.key);
+    buttons(&mut out, &target, token, actions);
     out.push_str("<dl class=\"about\">");
     about(&mut out, status, now);
     out.push_str("</dl>");
-    last_runs(&mut out, &status.recent_runs, now, page_time.time);
+    let newest: Vec<_> = status.recent_runs.iter().rev().cloned().collect();
+    let remark = ("Last runs", "of the last 512 runs and 256 failures of the controller");
+    runs::section(&mut out, remark, &newest, None, (now, page_time.time));
+    past.section(&mut out, now, |past| *past == target);
     out.push_str("</main>");
     out
 }
 
 /// Returns the changing part of an unknown key's page.
-pub(super) fn unknown(controller: &str, shown: &str, page_time: &PageTime<'_>) -> String {
+pub(super) fn unknown(controller: &str, shown: &str, page_time: &PageTime<'_>, tab: &Tab) -> String {
+    let mut out = header(controller, shown, page_time, "", tab);
+    out.push_str(
+        "<p>This key is not known here. It does not run, has not failed, and is not among the recent runs of its \
+         controller.</p></main>",
+    );
+    out
+}
+
+/// Returns the header, and the beginning of the content.
+fn header(controller: &str, shown: &str, page_time: &PageTime<'_>, chip: &str, tab: &Tab) -> String {
+    let full = plain(shown);
+    let full = if key(shown).contains("title=") {
+        format!(
+            "<details class=\"full\" data-id=\"name\"><summary>the whole name</summary><pre>{}</pre></details>",
+            line(full)
+        )
+    } else {
+        String::new()
+    };
     format!(
-        "<header><nav aria-label=\"Breadcrumb\"><a href=\"/\">{}</a> / {}</nav><h1 class=\"key\">{}</h1></header>\
-         <main id=\"main\"><p>This key is not known here. It does not run, has not failed, and is not among the recent runs of \
-         its controller.</p></main>",
-        line(page_time.manager),
-        line(controller),
-        key(shown)
+        "<header {}><nav aria-label=\"Breadcrumb\"><a href=\"/\">{}</a> / {}</nav><div class=\"title\">\
+         <h1 class=\"key\">{}</h1><p class=\"chips\">{chip}</p></div><p class=\"facts\">{}</p>{full}</header>\
+         <main id=\"main\">",
+        tab.attributes(),
+        name(page_time.manager),
+        controller_link(controller),
+        key(shown),
+        time(page_time.time),
     )
 }
 
@@ -114,18 +173,60 @@ fn about(out: &mut String, status: &KeyStatus, now: Instant) {
         let _ = write!(out, "<div><dt>{name}</dt><dd>{value}</dd></div>");
     };
     if let Some(run) = &status.running {
-        fact("Now", &format!("runs for {} on {}", span(run.elapsed), line(&run.thread)));
+        fact("Now", &format!("runs for {} on {}", span(run.elapsed), name(&run.thread)));
+        fact("Deadline", &deadline(run));
+        fact("Why it began", &began(status.recent_runs.last(), now, run.elapsed));
     }
     if let Some(last) = status.recent_runs.last() {
         let ended = span(now.saturating_duration_since(last.started).saturating_sub(last.took));
         let reasons = line(&last.reasons.to_string()).to_string();
-        fact("Why it ran", &format!("{reasons} <small>the run that ended {ended} ago</small>"));
+        let title = if status.running.is_some() { "Why it ran before" } else { "Why it ran" };
+        fact(title, &format!("{reasons} <small>the run that ended {ended} ago</small>"));
     }
     fact("Next run", &next(status, now));
     if let Some(failed) = &status.failed {
         let time = span(now.saturating_duration_since(failed.failing_since));
         fact("Fails", &format!("for {time}, {} tries in a row", failed.failures));
         fact("Last error", &format!("<pre>{}</pre>", lines(&failed.error)));
+    }
+}
+
+/// Describes the deadline of an active run.
+fn deadline(run: &RunningKey) -> String {
+    let Some(timeout) = run.timeout else { return "none: the controller has no timeout".to_owned() };
+    let of = format!("<small>{} after its start</small>", span(timeout));
+    match run.elapsed.checked_sub(timeout) {
+        Some(late) if run.overdue => format!("<b class=\"bad\">passed by {}</b> {of}", span(late)),
+        Some(_) => format!("passed just now {of}"),
+        None => format!("in {} {of}", span(timeout.saturating_sub(run.elapsed))),
+    }
+}
+
+/// How much later than asked for a run may begin to count as the one that the previous run asked for.
+const SLACK: Duration = Duration::from_secs(1);
+
+/// Describes why an active run began, as far as the end of the previous run tells. The reasons of a run are known when
+/// it ends.
+fn began(previous: Option<&Arc<RecentRun>>, now: Instant, elapsed: Duration) -> String {
+    let Some(previous) = previous else { return "a request; no earlier run of the key is known".to_owned() };
+    let since_end = now.saturating_duration_since(previous.started).saturating_sub(previous.took);
+    let idle = since_end.saturating_sub(elapsed);
+    let is_due = |after: Duration| idle >= after && idle < after.saturating_add(SLACK);
+    match (&previous.outcome, previous.retry_after) {
+        (RunOutcome::Failed(_), Some(after)) if is_due(after) => {
+            format!("the retry, {} after the failed run", span(idle))
+        }
+        (RunOutcome::Requeued(after), _) if is_due(*after) => {
+            format!("the previous run asked for it, to run again after {}", span(*after))
+        }
+        _ => format!("a request, {} after the previous run, which {}", span(idle), ended(previous)),
+    }
+}
+
+fn ended(run: &RecentRun) -> String {
+    match &run.outcome {
+        RunOutcome::Failed(error) => format!("failed: {}", line(error)),
+        _ => format!("ended: {}", line(&run.result())),
     }
 }
 
@@ -147,52 +248,4 @@ fn next(status: &KeyStatus, now: Instant) -> String {
         _ => "at its next change or request".to_owned(),
     };
     if status.suspended { format!("{next} <small>the key is suspended</small>") } else { next }
-}
-
-fn last_runs(out: &mut String, runs: &[Arc<RecentRun>], now: Instant, time: SystemTime) {
-    out.push_str("<section aria-labelledby=\"runs\">");
-    out.push_str(&heading("runs", "Last runs", "of the last 512 runs and 256 failures of the controller"));
-    if runs.is_empty() {
-        out.push_str("<p class=\"calm\">None.</p></section>");
-        return;
-    }
-    let heads = [
-        ("", "began"),
-        ("", "result"),
-        ("", "why"),
-        ("n", "try"),
-        ("n", "waited"),
-        ("n", "took"),
-        ("", "thread"),
-        ("why", "error or next"),
-    ];
-    table(out, "runs", "Last runs, the newest first", &heads);
-    for run in runs.iter().rev() {
-        let ago = now.saturating_duration_since(run.started);
-        let began = time.checked_sub(ago).map(time_of_day).unwrap_or_default();
-        row_name(out, format_args!("{began} <small>{} ago</small>", span(ago)));
-        cell(out, "state", "result", result(run));
-        cell(out, "", "why", line(&run.reasons.to_string()));
-        cell(out, "n", "try", run.attempt);
-        cell(out, "n", "waited", span(run.queued_for));
-        cell(out, "n", "took", span(run.took));
-        cell(out, "wide", "thread", line(&run.thread));
-        let end = match &run.outcome {
-            RunOutcome::Requeued(after) => format!("again after {}", span(*after)),
-            outcome => detail(&format!("run {began} {}", run.attempt), outcome.error().unwrap_or_default()),
-        };
-        cell(out, "why", "error or next", end);
-        out.push_str("</tr>");
-    }
-    out.push_str("</tbody></table></section>");
-}
-
-fn result(run: &RecentRun) -> String {
-    let colour = match run.outcome {
-        RunOutcome::Failed(_) if run.retry_after.is_none() => ChipColour::Bad,
-        RunOutcome::Failed(_) => ChipColour::Warn,
-        RunOutcome::Aborted => ChipColour::Calm,
-        _ => ChipColour::Good,
-    };
-    chip(colour, run.result())
 }

@@ -1,20 +1,30 @@
-//! The status page for people, and the handler for all pages about a manager.
+//! The status pages for people, and the handler for all pages about a manager.
 
+mod actions;
 mod attention;
 mod chart;
+mod checks;
+mod controller_page;
 mod controllers;
 mod data;
 mod escape;
+mod forms;
+mod handler;
 mod history;
 mod key_page;
+mod object_pages;
 mod objects;
 mod pages;
+mod runs;
+mod search;
 mod shell;
 mod sources;
 mod summary;
+mod tab;
 #[cfg(all(test, not(loom)))]
 mod tests;
 mod timeline;
+mod traffic;
 mod units;
 
 pub use self::pages::StatusPages;

@@ -1,12 +1,12 @@
 //! The section of objects: their kinds, and the commands that list them.
 
 use super::data::{ChipColour, DASH, cell, chip, detail, heading, number, row_name, table};
-use super::escape::line;
+use super::escape::{line, name, path};
 use super::units::size;
-use crate::api::KindCount;
+use crate::api::{KindCount, full_name};
 
 /// Adds the section.
-pub(super) fn section(out: &mut String, kinds: &[KindCount]) {
+pub(super) fn section(out: &mut String, kinds: &[KindCount], kubectl: &str) {
     if kinds.is_empty() {
         return;
     }
@@ -14,8 +14,9 @@ pub(super) fn section(out: &mut String, kinds: &[KindCount]) {
     out.push_str(&heading("objects", "Objects", &size(kinds.len())));
     table(out, "", "Kinds of objects", &[("", "kind"), ("", "version"), ("n", "objects"), ("", "command")]);
     for KindCount { kind, command, count } in kinds {
-        row_name(out, line(kind.name()));
-        cell(out, "", "version", line(&kind.api_version()));
+        let link = path(&["objects", &full_name(kind)]);
+        row_name(out, format_args!("<a href=\"{link}\">{}</a>", name(kind.name())));
+        cell(out, "wide", "version", name(&kind.api_version()));
         let shown = match count {
             Some(Ok(count)) => number(*count, ChipColour::Calm),
             Some(Err(error)) => {
@@ -25,7 +26,13 @@ pub(super) fn section(out: &mut String, kinds: &[KindCount]) {
             None => DASH.to_owned(),
         };
         cell(out, "n", "objects", shown);
-        cell(out, "", "command", format_args!("<code class=\"key\">{}</code>", line(command)));
+        let command = command.strip_prefix("kubectl").unwrap_or(command);
+        cell(
+            out,
+            "full",
+            "command",
+            format_args!("<code class=\"key\">{}</code>", line(&format!("{kubectl}{command}"))),
+        );
         out.push_str("</tr>");
     }
     out.push_str("</tbody></table></section>");

@@ -2,17 +2,20 @@
 (() => {
   "use strict";
   const PERIOD = 2000;
-  const [live, bar, state, pause, said] = ["live", "refresh", "state", "pause", "said"].map((id) => document.getElementById(id));
+  const ids = ["live", "refresh", "state", "pause", "said", "icon"];
+  const [live, bar, state, pause, said, icon] = ids.map((id) => document.getElementById(id));
   let paused = false;
   let timer = 0;
   let health = "";
 
-  const health_now = () => live.querySelector("[data-health]")?.dataset.health ?? "";
+  const header = () => live.querySelector("[data-health]")?.dataset ?? {};
+  const health_now = () => header().health ?? "";
 
   // Returns why the page must not change now, or an empty text if it may.
   const why_not = () => {
     if (paused) return "paused";
     if (document.hidden) return "paused while hidden";
+    if (live.querySelector("button:active")) return "paused while a button is pressed";
     if (live.querySelector("details[open]")) return "paused while a detail is open";
     const selection = getSelection();
     if (selection && !selection.isCollapsed && live.contains(selection.anchorNode)) return "paused while text is selected";
@@ -25,15 +28,17 @@
   };
 
   // Returns a name by which the focused element can be found again.
-  const focus_name = (element) => element?.getAttribute("href") ?? element?.closest("[data-id]")?.dataset.id;
+  const focus_name = (element) =>
+    element?.getAttribute("href") ?? element?.closest("form")?.getAttribute("action") ?? element?.closest("[data-id]")?.dataset.id;
 
   const replace = (html) => {
     const name = live.contains(document.activeElement) ? focus_name(document.activeElement) : undefined;
-    const left = live.querySelector(".controllers")?.scrollLeft ?? 0;
     live.innerHTML = html;
-    live.querySelector(".controllers")?.scrollTo({ left });
+    const { title, icon: image } = header();
+    if (title && document.title !== title) document.title = title;
+    if (image && icon.getAttribute("href") !== image) icon.href = image;
     if (name !== undefined) {
-      const same = [...live.querySelectorAll("a, summary")].find((element) => focus_name(element) === name);
+      const same = [...live.querySelectorAll("a, summary, button")].find((element) => focus_name(element) === name);
       same?.focus({ preventScroll: true });
     }
     const now = health_now();
@@ -50,7 +55,9 @@
       show(why, false);
     } else {
       try {
-        const reply = await fetch(location.pathname + "?live=1", { cache: "no-store", signal: AbortSignal.timeout(10000) });
+        const query = new URLSearchParams(location.search);
+        query.set("live", "1");
+        const reply = await fetch(`${location.pathname}?${query}`, { cache: "no-store", signal: AbortSignal.timeout(10000) });
         if (!reply.ok) throw new Error(reply.statusText);
         const html = await reply.text();
         if (!why_not()) {

@@ -1,45 +1,31 @@
-//! The handler for all pages about a manager: health, metrics, status and the pages for people.
+//! The settings of all pages about a manager: health, metrics, status and the pages for people.
 
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 use std::sync::Arc;
 
-use http::{HeaderValue, Method, StatusCode, header};
-
-use super::data::PageData;
+use super::actions::{FormTokens, PastActions};
 use super::history::History;
-use super::key_page::{KeyStatus, PageTime};
-use super::shell::{live_part, protect, whole_page};
-use super::{attention, controllers, key_page, objects, sources, summary, timeline};
-use crate::access::{Access, AccessRequest, AccessTarget, Authorizer, UserInfo};
-use crate::api::{KindCount, ObjectApi};
-use crate::http::{Handler, IncomingRequest, Reply};
+use crate::api::ObjectApi;
 use crate::server::{PageContext, ServerBuilder};
-use crate::status::{
-    CONTENT_TYPE, CheckKind, CheckResult, FailureReasons, HealthChecks, ProcessFacts, all_ok, metrics_text,
-    reply_to_group, reply_to_one, status_json,
-};
+use crate::status::{CheckKind, Controls, HealthChecks};
 use homeostat::base::{Running, StartError};
+use homeostat::controller::ControllerHandle;
 use homeostat::manager::{Manager, WeakManager};
-use homeostat::rt::panic_message;
+use homeostat::queue::Key;
 use homeostat::run::BoxError;
-use homeostat_objects::Kind;
 
-/// The default number of keys and runs of each kind in `/statusz`.
-const MOST_KEYS: usize = 1000;
-
-/// The name of the object store's check.
-const STORE_CHECK: &str = "objects";
-
-/// The path of the status. Users who may read it may also read why checks fail.
-const STATUS_PATH: &str = "/statusz";
-
-/// The pages about a manager: health, metrics, status, and a page for people. They change nothing.
+/// The pages about a manager: health, metrics, status, and pages for people. They change nothing, unless
+/// [actions](Self::actions) are allowed. They work without scripts.
 ///
 /// | path | answer |
 /// |---|---|
-/// | `/` | the status page: troubles, controllers, runs, sources and [objects](Self::objects); it works without scripts |
+/// | `/` | the status page: troubles, health checks, controllers, runs, sources, [objects](Self::objects), the server; its tab shows the health |
+/// | `/controllers/<name>` | the page of a controller: its last hour, failed and suspended keys, sources, last runs |
 /// | `/keys/<controller>/<key>` | the page of a key: why it ran, its last runs, its next run |
+/// | `/search?q=<text>` | the known keys, and the objects, whose names contain a text |
+/// | `/objects/<kind>`, such as `/objects/sites.v1.example.com` | the objects of a kind |
+/// | `/objects/<kind>/<namespace>/<name>` | an object with its conditions and events; without a namespace for cluster-wide kinds |
 /// | `/livez`, `/healthz` | 200 if [`Manager::live`] and the added checks pass, otherwise 503 and all checks |
 /// | `/readyz` | the same for [`Manager::ready`], and for the store of the served [objects](ServerBuilder::objects) |
 /// | `/livez/<name>`, `/readyz/<name>` | one check: the manager, a component or an added check |
@@ -73,7 +59,7 @@ const STATUS_PATH: &str = "/statusz";
 /// This value does not keep the manager alive, so it may belong to a component of the same manager. It lets all
 /// controllers [tell their runs](Manager::observe_runs): the last 256 failed runs and the last 512 other runs of each
 /// controller are kept. Its thread, `<manager>-history-0`, samples their counters every five seconds for the charts,
-/// and ends when this value is dropped.
+/// and ends when this value is dropped. It keeps an hour, in 6 KiB for each controller.
 ///
 /// # The fields of `/statusz`
 ///
@@ -87,7 +73,7 @@ const STATUS_PATH: &str = "/statusz";
 /// | `timeSeconds` | the time of this status |
 /// | `live`, `ready` | `ok`, and `checks`: `name`, `ok`, `reason` |
 /// | `leadership` | `elected` (whether there is an elector), `leading`, `leader`: `name`, `pid`, `sinceSeconds`, `forSeconds` |
-/// | `process` | `pid`, `startTimeSeconds`, `cpuSeconds`, `residentBytes`, `virtualBytes`, `openFiles`, `maxFiles`, `threads` |
+/// | `process` | `pid`, `startTimeSeconds`, `cpuSeconds`, `residentBytes`, `virtualBytes`, `openFiles`, `maxFiles`, `threads`, `host`, `version` (of the program) |
 /// | `components` | the names of all components |
 /// | `failure` | the failure that stopped the manager: `component`, `error` |
 /// | `controllers` | a list, see below |
@@ -99,7 +85,7 @@ const STATUS_PATH: &str = "/statusz";
 /// |---|---|
 /// | `name`, `phase` | its name; `syncing`, `standby`, `suspended`, `running` or `stopped` |
 /// | `maxConcurrentReconciles` | the limit on active runs |
-/// | `running` | the active runs: `key`, `thread`, `ageSeconds`, `overdue` |
+/// | `running` | the active runs: `key`, `thread`, `ageSeconds`, `timeoutSeconds` (from the start of the run to its deadline), `overdue` |
 /// | `queue` | `depth`, `high`, `normal`, `low`, `delayed`, `processing`, `adds` |
 /// | `oldestWaiting` | `key`, `ageSeconds` |
 /// | `nextDue` | the delayed key that is due first: `key`, `inSeconds` |
@@ -128,14 +114,20 @@ const STATUS_PATH: &str = "/statusz";
 /// ```
 #[must_use = "the pages are not served until a server has them"]
 pub struct StatusPages {
-    name: String,
-    manager: WeakManager,
-    checks: HealthChecks,
+    pub(super) name: String,
+    pub(super) manager: WeakManager,
+    pub(super) checks: HealthChecks,
     pub(super) history: Arc<History>,
-    objects: Option<ObjectApi>,
+    pub(super) objects: Option<ObjectApi>,
+    /// The version of the program.
+    pub(super) version: Option<String>,
+    /// The command `kubectl` with its options.
+    pub(super) kubectl: String,
+    pub(super) tokens: FormTokens,
+    pub(super) past_actions: PastActions,
     /// The server of these pages. Its authorizer decides who may see the reasons of failed checks and the kinds of
     /// objects. `None` means that everyone may see everything.
-    server: Option<PageContext>,
+    pub(super) server: Option<PageContext>,
     /// Ends the sampling thread on drop.
     _sampler: Running<()>,
 }
@@ -154,6 +146,10 @@ impl StatusPages {
             checks: HealthChecks::default(),
             history,
             objects: None,
+            version: None,
+            kubectl: "kubectl".to_owned(),
+            tokens: FormTokens::default(),
+            past_actions: PastActions::default(),
             server: None,
             _sampler: sampler,
         })
@@ -161,8 +157,12 @@ impl StatusPages {
 
     /// Shows these objects' kinds on the status page, with the number of objects and the command that lists them.
     ///
-    /// A user sees only kinds that they may `list`. If the client is [local](homeostat_objects::Capabilities::local),
-    /// the objects are counted each time the page is viewed. Otherwise the page shows no numbers.
+    /// Each kind has a page with its objects, and each object a page with its conditions and events. A page shows the
+    /// `spec` and the `status` of an object, but no other content, such as the data of a secret.
+    ///
+    /// A user sees only kinds that they may `list`, and objects that they may `get`. If the client is
+    /// [local](homeostat_objects::Capabilities::local), the objects are counted each time the page is viewed, and the
+    /// search finds them. Otherwise the page shows no numbers.
     pub fn objects(self, api: &ObjectApi) -> Self {
         Self { objects: Some(api.clone()), ..self }
     }
@@ -198,133 +198,57 @@ impl StatusPages {
         self.checks.add(kind, name, Box::new(move || check().map_err(Into::into)));
         self
     }
-    fn reply(&self, request: &IncomingRequest, manager: &Manager) -> Reply {
-        let parts: Vec<_> = request.segments.iter().map(String::as_str).collect();
-        match parts.as_slice() {
-            [] => self.overview(request, manager),
-            ["livez" | "healthz", name @ ..] => self.health(CheckKind::Live, parts[0], name, request, manager),
-            ["readyz", name @ ..] => self.health(CheckKind::Ready, parts[0], name, request, manager),
-            ["metrics"] => {
-                let server = self.server.as_ref().map(|server| &server.vitals);
-                let text = metrics_text(&manager.summary(), server, &ProcessFacts::read());
-                Reply::new(StatusCode::OK, CONTENT_TYPE, text)
-            }
-            ["statusz"] => self.status(request, manager),
-            // A slash in a key belongs to the segment.
-            ["keys", controller, key] => self.key(request, manager, controller, key),
-            _ => Reply::text(StatusCode::NOT_FOUND, "there is no such page\n"),
-        }
+
+    /// Lets users act on this controller and its keys: retry, suspend, resume.
+    ///
+    /// The pages of the controller and of its keys then have buttons. A form is sent to the path of its page and the
+    /// action, such as `POST /keys/vm/%22a%22/suspend` or `POST /controllers/vm/retry`. The
+    /// [authorization](ServerBuilder::authorize) decides with the verb `create` and this path, and users see only
+    /// buttons that they may use. A form has a secret token of its user, so a page of another site cannot send it.
+    ///
+    /// Each action is logged at *info* with its user and client, and the pages show the last ones.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use homeostat::{Action, BoxError, Context, Controller, Manager};
+    /// use homeostat_serve::{Access, Server, StatusPages, UserInfo};
+    ///
+    /// let manager = Manager::builder().build()?;
+    /// let reconcile = |_cx: &Context, _vm: &String| -> Result<Action, BoxError> { Ok(Action::await_change()) };
+    /// let controller = Controller::builder("vm", reconcile).build()?;
+    /// let vms = controller.handle();
+    /// manager.add(controller)?;
+    /// let server = Server::builder(([127, 0, 0, 1], 0))
+    ///     .password("a-long-secret", UserInfo::new("ada").group("admins"))
+    ///     .authorize(|request| match request.verb {
+    ///         "create" if !request.user.groups.iter().any(|group| group == "admins") => {
+    ///             Access::Deny("only admins may act".to_owned())
+    ///         }
+    ///         _ => Access::Allow,
+    ///     })
+    ///     .status_pages(StatusPages::new(&manager)?.actions(&vms))
+    ///     .build()?;
+    /// # let _ = server;
+    /// # Ok::<_, BoxError>(())
+    /// ```
+    pub fn actions<K: Key + Sync + fmt::Debug>(self, controller: &ControllerHandle<K>) -> Self {
+        self.history.runs.allow(controller.name(), Controls::new::<K>(controller.name()));
+        self
     }
 
-    fn health(
-        &self,
-        kind: CheckKind,
-        group: &str,
-        name: &[&str],
-        request: &IncomingRequest,
-        manager: &Manager,
-    ) -> Reply {
-        let results = self.run_checks(kind, manager);
-        let reasons = self.reasons_for(&request.user, &results);
-        if !name.is_empty() {
-            return reply_to_one(&name.join("/"), &results, reasons);
-        }
-        let excluded = request.query.iter().filter(|(name, _)| name == "exclude").map(|(_, value)| value.as_str());
-        let is_verbose = request.parameter("verbose").is_some_and(|value| !matches!(value, "0" | "false"));
-        reply_to_group(group, &results, is_verbose, &excluded.collect::<Vec<_>>(), reasons)
+    /// Shows the version of the program, such as `env!("CARGO_PKG_VERSION")`.
+    pub fn version(self, version: impl Into<String>) -> Self {
+        Self { version: Some(version.into()), ..self }
     }
 
-    fn authorizer(&self) -> Option<&Authorizer> {
-        self.server.as_ref().map(|server| &server.authorizer)
-    }
-
-    /// Runs the checks of one kind. The object store is not ready while its calls fail.
-    fn run_checks(&self, kind: CheckKind, manager: &Manager) -> Vec<CheckResult> {
-        let mut results = self.checks.run(kind, manager);
-        let shown = self.objects.as_ref().map(ObjectApi::store);
-        let served = self.server.as_ref().and_then(|server| server.store.as_ref());
-        if kind == CheckKind::Ready
-            && let Some(store) = served.or(shown)
-        {
-            results.push(CheckResult { name: STORE_CHECK.to_owned(), failure: store.fault() });
-        }
-        results
-    }
-
-    /// Returns whether a user may see why checks fail. Does not ask the authorizer if no check has failed.
-    fn reasons_for(&self, user: &UserInfo, results: &[CheckResult]) -> FailureReasons {
-        let Some(authorizer) = self.authorizer().filter(|_| !all_ok(results)) else {
-            return FailureReasons::Shown;
-        };
-        match authorizer(&AccessRequest::new(user.clone(), "get", AccessTarget::Path(STATUS_PATH.to_owned()))) {
-            Access::Allow => FailureReasons::Shown,
-            Access::Deny(_) => FailureReasons::Withheld,
-        }
-    }
-
-    /// Returns the kinds that a user may list.
-    fn counts_for(&self, user: &UserInfo) -> Vec<KindCount> {
-        let may_list = |kind: &Kind| {
-            let target = AccessTarget::objects(kind.group(), kind.plural(), "", "");
-            let request = AccessRequest::new(user.clone(), "list", target);
-            self.authorizer().is_none_or(|authorizer| authorizer(&request) == Access::Allow)
-        };
-        self.objects.as_ref().map(|api| api.counts(may_list)).unwrap_or_default()
-    }
-
-    fn status(&self, request: &IncomingRequest, manager: &Manager) -> Reply {
-        if request.parameter("format") == Some("text") {
-            return Reply::text(StatusCode::OK, manager.status().to_string());
-        }
-        let most = match request.parameter("limit").map(str::parse) {
-            None => MOST_KEYS,
-            Some(Ok(most)) => most,
-            Some(Err(_)) => return Reply::text(StatusCode::BAD_REQUEST, "limit must be a number\n"),
-        };
-        let (live, ready) = (self.run_checks(CheckKind::Live, manager), self.run_checks(CheckKind::Ready, manager));
-        let json = status_json(&manager.status(), &self.history.runs, &live, &ready, &ProcessFacts::read(), most);
-        Reply::json(StatusCode::OK, &json)
-    }
-
-    fn overview(&self, request: &IncomingRequest, manager: &Manager) -> Reply {
-        let data = PageData {
-            status: &manager.status(),
-            live: &self.run_checks(CheckKind::Live, manager),
-            ready: &self.run_checks(CheckKind::Ready, manager),
-            process: &ProcessFacts::read(),
-            history: &self.history,
-        };
-        let mut live = String::new();
-        summary::header(&mut live, &data);
-        live.push_str("<main id=\"main\">");
-        summary::figures(&mut live, data.status);
-        attention::section(&mut live, &data);
-        controllers::section(&mut live, &data);
-        timeline::section(&mut live, &data);
-        sources::section(&mut live, &data);
-        objects::section(&mut live, &self.counts_for(&request.user));
-        live.push_str("</main>");
-        page(request, StatusCode::OK, manager.name(), live)
-    }
-
-    /// Returns the page of a key.
-    fn key(&self, request: &IncomingRequest, manager: &Manager, controller: &str, shown: &str) -> Reply {
-        let clock = manager.clock();
-        let page_time = PageTime { manager: manager.name(), now: clock.now(), time: clock.time_of_day() };
-        let title = format!("{shown} · {controller} · {}", page_time.manager);
-        match KeyStatus::find(manager, &self.history.runs, controller, shown) {
-            Some(key) => page(request, StatusCode::OK, &title, key_page::live_part(controller, &key, &page_time)),
-            None => page(request, StatusCode::NOT_FOUND, &title, key_page::unknown(controller, shown, &page_time)),
-        }
-    }
-}
-
-/// Returns a complete page, or only its changing part if the request asks for it.
-fn page(request: &IncomingRequest, status: StatusCode, title: &str, live: String) -> Reply {
-    match request.parameter("live") {
-        // The page's script also shows the part about a key that is no longer known.
-        Some(_) => live_part(StatusCode::OK, live),
-        None => whole_page(status, title, &live),
+    /// Adds this file to the `kubectl` commands on the pages, as `--kubeconfig`.
+    pub fn kubeconfig(self, path: impl AsRef<Path>) -> Self {
+        let path = path.as_ref().display().to_string();
+        let is_plain = path.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/._-+:@".contains(&byte));
+        // A shell takes everything between single quotes literally.
+        let path = if is_plain { path } else { format!("'{}'", path.replace('\'', r"'\''")) };
+        Self { kubectl: format!("kubectl --kubeconfig {path}"), ..self }
     }
 }
 
@@ -349,27 +273,6 @@ impl ServerBuilder {
     /// ```
     pub fn status_pages(self, pages: StatusPages) -> Self {
         self.page_handler(move |server| Arc::new(StatusPages { server: Some(server), ..pages }))
-    }
-}
-
-impl Handler for StatusPages {
-    fn handle(&self, request: &IncomingRequest) -> Reply {
-        if !matches!(request.method, Method::GET | Method::HEAD) {
-            let mut reply = Reply::text(StatusCode::METHOD_NOT_ALLOWED, "this page can only be read\n");
-            reply.headers.insert(header::ALLOW, HeaderValue::from_static("GET, HEAD"));
-            return reply;
-        }
-        let mut reply = match self.manager.upgrade() {
-            None => Reply::text(StatusCode::SERVICE_UNAVAILABLE, "the manager has ended\n"),
-            // Formatting a key runs user code.
-            Some(manager) => catch_unwind(AssertUnwindSafe(|| self.reply(request, &manager))).unwrap_or_else(|panic| {
-                let (manager, path, message) = (self.name.as_str(), request.path.as_str(), panic_message(&*panic));
-                log::error!(manager, path, panic = message; "{manager}: the page {path} panicked: {message}");
-                Reply::text(StatusCode::INTERNAL_SERVER_ERROR, "the page panicked; the log has the message\n")
-            }),
-        };
-        protect(&mut reply.headers);
-        reply
     }
 }
 

@@ -3,6 +3,7 @@
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 
 use super::escape::line;
+use super::tab::Tab;
 use crate::http::Reply;
 
 const PAGE: &str = include_str!("page.html");
@@ -11,14 +12,20 @@ const SCRIPT: &str = include_str!("page.js");
 
 /// The policy allows only this style and this script, by their hashes. A test computes the hashes.
 const POLICY: &str = "default-src 'none'; \
-    style-src 'sha256-WNFxL5w5r9LVCbAn4i5HNkd8zyqZz5LfYDtm37SGodU='; \
-    script-src 'sha256-RnmMeF6blf+NXYOjx3tHdrLix5u1+ezrCBuYewFxC5g='; \
-    connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+    style-src 'sha256-QHZiq+I9dsjcoewg2zIbDH/osakJoNRsGd7VkD8p2ac='; \
+    script-src 'sha256-597ThGaZJRlwncJSL3ve0EltBcrzKT2obMOlpHpYjns='; \
+    connect-src 'self'; img-src data:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
 
 /// Returns a complete page. `live` is the HTML of its changing part.
-pub(super) fn whole_page(status: StatusCode, title: &str, live: &str) -> Reply {
-    let title = line(title).to_string();
-    let parts = [("{{title}}", title.as_str()), ("{{style}}", STYLE), ("{{live}}", live), ("{{script}}", SCRIPT)];
+pub(super) fn whole_page(status: StatusCode, tab: &Tab, live: &str) -> Reply {
+    let title = line(&tab.title).to_string();
+    let parts = [
+        ("{{title}}", title.as_str()),
+        ("{{icon}}", tab.icon()),
+        ("{{style}}", STYLE),
+        ("{{live}}", live),
+        ("{{script}}", SCRIPT),
+    ];
     let (mut page, mut rest) = (String::with_capacity(PAGE.len() + STYLE.len() + SCRIPT.len() + live.len()), PAGE);
     for (mark, content) in parts {
         let (before, after) = rest.split_once(mark).unwrap_or((rest, ""));
@@ -43,11 +50,12 @@ fn html(status: StatusCode, page: String) -> Reply {
     reply
 }
 
-/// Adds headers to every reply that forbid caching, content type guessing and referrers.
+/// Adds headers to every reply that forbid caching, content type guessing, and referrers to other sites. Browsers send
+/// the origin of a form, which the server checks, only if they may send a referrer.
 pub(super) fn protect(headers: &mut HeaderMap) {
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+    headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("same-origin"));
 }
 
 #[cfg(all(test, not(loom)))]

@@ -1,42 +1,43 @@
 //! The section of sources: pollers and watches.
 
-use super::data::{ChipColour, DASH, PageData, cell, chip, detail, heading, row_name, table};
-use super::escape::line;
+use super::data::{ChipColour, DASH, PageData, cell, chip, controller_link, detail, heading, row_name, table};
+use super::escape::source_name;
 use super::units::{count, size, span};
 use homeostat::watch::SourceStatus;
 
-/// Adds the section.
+/// Adds the section with the sources of the manager and of all controllers.
 pub(super) fn section(out: &mut String, data: &PageData<'_>) {
     let status = data.status;
-    let own = status.sources.iter().map(|source| ("", source));
+    let own = status.sources.iter().map(|source| (None, source));
     let of_controllers = status.controllers.iter();
     let of_controllers = of_controllers
-        .flat_map(|controller| controller.sources.iter().map(move |source| (controller.name.as_str(), source)));
-    let rows: Vec<_> = own.chain(of_controllers).collect();
+        .flat_map(|controller| controller.sources.iter().map(move |source| (Some(controller.name.as_str()), source)));
+    table_of(out, &own.chain(of_controllers).collect::<Vec<_>>());
+}
+
+/// Adds the section with these sources, each with its controller. No source needs one if all belong to the same.
+pub(super) fn table_of(out: &mut String, rows: &[(Option<&str>, &SourceStatus)]) {
     if rows.is_empty() {
         return;
     }
     out.push_str("<section aria-labelledby=\"sources\">");
     out.push_str(&heading("sources", "Sources", &size(rows.len())));
-    let heads = [
-        ("", "name"),
-        ("", "state"),
-        ("", "controller"),
-        ("n", "listings"),
-        ("n", "failures"),
-        ("n", "failing for"),
-        ("why", "last error"),
-    ];
+    let is_of_one = rows.iter().all(|(controller, _)| controller.is_none());
+    let mut heads = vec![("", "name"), ("", "state"), ("", "controller")];
+    heads.truncate(if is_of_one { 2 } else { 3 });
+    heads.extend([("n", "listings"), ("n", "failures"), ("n", "failing for"), ("why", "last error")]);
     table(out, "", "Pollers and watches", &heads);
     for (controller, source) in rows {
-        row_name(out, line(&source.name));
+        row_name(out, source_name(&source.name));
         cell(out, "state", "state", state(source));
-        cell(out, "", "controller", if controller.is_empty() { DASH.to_owned() } else { line(controller).to_string() });
+        if !is_of_one {
+            cell(out, "", "controller", controller.map_or_else(|| DASH.to_owned(), controller_link));
+        }
         cell(out, "n", "listings", count(source.listings));
         cell(out, "n", "failures", failures(source));
         cell(out, "n", "failing for", source.failing_for.map_or_else(|| DASH.to_owned(), span));
         let error = source.last_error.as_deref().unwrap_or_default();
-        let error = detail(&format!("source {controller} {}", source.name), error);
+        let error = detail(&format!("source {} {}", controller.unwrap_or_default(), source.name), error);
         // An error of the past stays visible, in a muted colour.
         let class = if source.failing_for.is_some() { "why" } else { "why none" };
         cell(out, class, "last error", error);

@@ -3,22 +3,23 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use super::data::{ChipColour, PageData, chip};
-use super::escape::{line, lines};
-use super::units::{size, span, stamp, time_of_day};
+use super::data::{ChipColour, PageData, chip, figure};
+use super::escape::{lines, name};
+use super::tab::Tab;
+use super::units::{size, span, time};
 use crate::status::{CheckResult, all_ok};
 use homeostat::controller::ControllerStatus;
 use homeostat::manager::ManagerStatus;
 
 /// Adds the page's header.
-pub(super) fn header(out: &mut String, data: &PageData<'_>) {
+pub(super) fn header(out: &mut String, data: &PageData<'_>, tab: &Tab) {
     let PageData { status, live, ready, .. } = data;
     // Writing to a `String` cannot fail.
     let _ = write!(
         out,
-        "<header data-health=\"{}\"><div class=\"title\"><h1>{}</h1><p class=\"chips\">{}{}{}</p></div>",
-        line(&in_words(live, ready)),
-        line(&status.name),
+        "<header {}><div class=\"title\"><h1>{}</h1><p class=\"chips\">{}{}{}</p></div>",
+        tab.attributes(),
+        name(&status.name),
         phase(status),
         health("live", "not live", live),
         health("ready", "not ready", ready)
@@ -26,16 +27,6 @@ pub(super) fn header(out: &mut String, data: &PageData<'_>) {
     let _ = write!(out, "<p class=\"facts\">{}</p>", facts(data).join(" · "));
     reasons(out, live, ready);
     out.push_str("</header>");
-}
-
-/// Returns the health as words, to be announced when it changes.
-fn in_words(live: &[CheckResult], ready: &[CheckResult]) -> String {
-    match (all_ok(live), all_ok(ready)) {
-        (true, true) => "live and ready".to_owned(),
-        (true, false) => "live, not ready".to_owned(),
-        (false, true) => "not live, but ready".to_owned(),
-        (false, false) => "not live, not ready".to_owned(),
-    }
 }
 
 fn phase(status: &ManagerStatus) -> String {
@@ -60,7 +51,7 @@ fn reasons(out: &mut String, live: &[CheckResult], ready: &[CheckResult]) {
     let new = ready.iter().filter(|result| !live.contains(result)).map(|result| ("not ready", result));
     for (kind, CheckResult { name, failure }) in live.iter().map(|result| ("not live", result)).chain(new) {
         if let Some(reason) = failure {
-            let _ = write!(out, "<li><b>{kind}</b> {}: {}</li>", line(name), lines(reason));
+            let _ = write!(out, "<li><b>{kind}</b> {}: {}</li>", self::name(name), lines(reason));
         }
     }
     out.push_str("</ul>");
@@ -72,7 +63,11 @@ fn facts(data: &PageData<'_>) -> Vec<String> {
     if let Some(leadership) = leadership(status) {
         facts.push(leadership);
     }
-    facts.push(format!("pid {}", process.id));
+    if let Some(version) = data.version {
+        facts.push(format!("version {}", name(version)));
+    }
+    let host = process.host.as_deref().map(|host| format!(" on {}", name(host))).unwrap_or_default();
+    facts.push(format!("pid {}{host}", process.id));
     if let Some(up) = process.started.and_then(|started| status.time_of_day.duration_since(started).ok()) {
         facts.push(format!("up {}", span(up)));
     }
@@ -82,8 +77,7 @@ fn facts(data: &PageData<'_>) -> Vec<String> {
     if let Some(threads) = process.threads {
         facts.push(format!("{threads} threads"));
     }
-    let (time, stamp) = (time_of_day(status.time_of_day), stamp(status.time_of_day));
-    facts.push(format!("<time datetime=\"{stamp}\">{time} UTC</time>"));
+    facts.push(time(status.time_of_day));
     facts
 }
 
@@ -94,9 +88,13 @@ fn leadership(status: &ManagerStatus) -> Option<String> {
     }
     let time = status.leader_for.map(|time| format!(" for {}", span(time))).unwrap_or_default();
     Some(match (&status.leader, status.leading) {
-        (Some(leader), true) => format!("<b>leads</b>{time} as {}", line(&leader.to_string())),
+        // The process follows among the facts.
+        (Some(leader), true) => {
+            let own = leader.name().map(|own| format!(" as {}", name(own))).unwrap_or_default();
+            format!("<b>leads</b>{time}{own}")
+        }
         (None, true) => "<b>leads</b>".to_owned(),
-        (Some(leader), false) => format!("standby; {} leads{time}", line(&leader.to_string())),
+        (Some(leader), false) => format!("standby; {} leads{time}", name(&leader.to_string())),
         (None, false) => "standby; the leader is not known".to_owned(),
     })
 }
@@ -106,26 +104,20 @@ pub(super) fn figures(out: &mut String, status: &ManagerStatus) {
     let sum = |of: fn(&ControllerStatus) -> usize| status.controllers.iter().map(of).sum::<usize>();
     let oldest = status.controllers.iter().filter_map(|controller| controller.oldest_waiting.as_ref());
     let oldest = oldest.map(|(_, age)| *age).max().unwrap_or(Duration::ZERO);
-    let (active, most) = (sum(|each| each.metrics.runs.active), sum(|each| each.metrics.max_concurrent_reconciles));
-    let overdue = sum(|each| each.running.iter().filter(|run| run.overdue).count());
-    let own = status.sources.iter().filter(|source| source.failing_for.is_some()).count();
-    out.push_str("<dl class=\"figures\">");
-    let mut figure = |name: &str, value: &str, class: &str| {
-        let _ = write!(out, "<div><dt>{name}</dt><dd class=\"{class}\">{value}</dd></div>");
-    };
-    let class = |count: usize, class: &'static str| if count == 0 { "none" } else { class };
-    figure("running", &format!("{active}<small> / {most}</small>"), "");
     let depth = sum(|each| each.metrics.queue.depth());
-    figure("waiting", &size(depth), class(depth, ""));
-    figure("oldest waits", &if depth == 0 { "–".to_owned() } else { span(oldest) }, class(depth, ""));
-    let delayed = sum(|each| each.metrics.queue.delayed);
-    figure("delayed", &size(delayed), class(delayed, ""));
-    let failing = sum(|each| each.metrics.failing);
-    figure("failing", &size(failing), class(failing, "warn"));
-    let parked = sum(|each| each.metrics.parked);
-    figure("given up", &size(parked), class(parked, "bad"));
-    figure("overdue", &size(overdue), class(overdue, "bad"));
-    let sources = sum(|each| each.metrics.failing_sources) + own;
-    figure("sources failing", &size(sources), class(sources, "bad"));
+    let own = status.sources.iter().filter(|source| source.failing_for.is_some()).count();
+    let class = |count: usize, class: &'static str| if count == 0 { "none" } else { class };
+    let count = |out: &mut String, name: &str, count: usize, colour: &'static str| {
+        figure(out, name, size(count), class(count, colour));
+    };
+    out.push_str("<dl class=\"figures\">");
+    count(out, "running", sum(|each| each.metrics.runs.active), "");
+    count(out, "waiting", depth, "");
+    figure(out, "oldest waits", if depth == 0 { "–".to_owned() } else { span(oldest) }, class(depth, ""));
+    count(out, "delayed", sum(|each| each.metrics.queue.delayed), "");
+    count(out, "failing", sum(|each| each.metrics.failing), "warn");
+    count(out, "given up", sum(|each| each.metrics.parked), "bad");
+    count(out, "overdue", sum(|each| each.running.iter().filter(|run| run.overdue).count()), "bad");
+    count(out, "sources failing", sum(|each| each.metrics.failing_sources) + own, "bad");
     out.push_str("</dl>");
 }

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::time::Duration;
 
-use super::data::{ChipColour, PageData, cell, chip, heading, key_link, row_name, table};
-use super::escape::line;
+use super::data::{ChipColour, PageData, cell, chip, controller_link, heading, key_link, row_name, table};
+use super::escape::{line, name, short_key};
 use super::units::{size, span};
 use crate::status::RecentRun;
 use homeostat::controller::{ControllerStatus, RunningKey};
@@ -58,8 +58,8 @@ fn active_runs(out: &mut String, active: &[(&ControllerStatus, &RunningKey)]) {
     table(out, "now", "Active runs, overdue and long ones first", &heads);
     for (controller, run) in active.iter().take(MOST_ROWS) {
         row_name(out, key_link(&controller.name, &run.key));
-        cell(out, "", "controller", line(&controller.name));
-        cell(out, "wide", "thread", line(&run.thread));
+        cell(out, "", "controller", controller_link(&controller.name));
+        cell(out, "wide", "thread", name(&run.thread));
         cell(out, "n", "for", span(run.elapsed));
         cell(out, "state", "state", if run.overdue { chip(ChipColour::Bad, "overdue") } else { String::new() });
         out.push_str("</tr>");
@@ -144,12 +144,12 @@ fn threads(data: &PageData<'_>) -> Threads {
         for run in data.history.runs.of(&controller.name) {
             let begun = data.now().saturating_duration_since(run.started);
             let kind = if run.outcome.error().is_some() { BarKind::Failed } else { BarKind::Good };
-            let title = format!("{} {}: {} in {}", controller.name, run.key, run.result(), span(run.took));
+            let title = format!("{} {}: {} in {}", controller.name, short_key(&run.key), run.result(), span(run.took));
             add(&run.thread, begun, begun.saturating_sub(run.took), kind, title);
         }
         for run in &controller.running {
             let kind = if run.overdue { BarKind::Overdue } else { BarKind::Active };
-            let title = format!("{} {}: running for {}", controller.name, run.key, span(run.elapsed));
+            let title = format!("{} {}: running for {}", controller.name, short_key(&run.key), span(run.elapsed));
             add(&run.thread, run.elapsed, Duration::ZERO, kind, title);
         }
     }

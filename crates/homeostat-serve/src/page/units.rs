@@ -66,6 +66,12 @@ pub(super) fn stamp(time: SystemTime) -> String {
     Timestamp::try_from(time).map(|time| time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()).unwrap_or_default()
 }
 
+/// Returns the time of day as HTML that shows the date as a tooltip.
+pub(super) fn time(time: SystemTime) -> String {
+    let stamp = stamp(time);
+    format!("<time datetime=\"{stamp}\" title=\"{stamp}\">{} UTC</time>", time_of_day(time))
+}
+
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;

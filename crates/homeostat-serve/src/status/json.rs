@@ -21,6 +21,7 @@ pub(crate) fn status_json(
     live: &[CheckResult],
     ready: &[CheckResult],
     process: &ProcessFacts,
+    version: Option<&str>,
     most: usize,
 ) -> Value {
     let leader = status.leader.as_ref().map(|leader| {
@@ -49,6 +50,8 @@ pub(crate) fn status_json(
             "openFiles": process.open_files,
             "maxFiles": process.max_files,
             "threads": process.threads,
+            "host": process.host,
+            "version": version,
         },
         "components": status.components,
         "failure": status.failure.as_ref().map(|(component, error)| json!({ "component": component, "error": error })),
@@ -122,7 +125,13 @@ fn of_controller(controller: &ControllerStatus, recent: &[Arc<RecentRun>], now: 
 }
 
 fn active_run(run: &RunningKey) -> Value {
-    json!({ "key": run.key, "thread": run.thread, "ageSeconds": seconds(run.elapsed), "overdue": run.overdue })
+    json!({
+        "key": run.key,
+        "thread": run.thread,
+        "ageSeconds": seconds(run.elapsed),
+        "timeoutSeconds": run.timeout.map(seconds),
+        "overdue": run.overdue,
+    })
 }
 
 fn failed_key(failed: &FailedKey<String>, now: Instant) -> Value {

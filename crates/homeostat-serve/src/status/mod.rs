@@ -1,6 +1,7 @@
 //! Health checks, metrics and the status of a manager, for tools.
 
 mod checks;
+mod control;
 mod exposition;
 mod json;
 mod process;
@@ -10,6 +11,7 @@ mod recent_runs;
 pub(crate) use self::checks::{
     CheckKind, CheckResult, FailureReasons, HealthChecks, all_ok, reply_to_group, reply_to_one,
 };
+pub(crate) use self::control::{Control, Controls, UserAction};
 pub(crate) use self::json::status_json;
 pub(crate) use self::process::ProcessFacts;
 pub(crate) use self::prometheus::{CONTENT_TYPE, metrics_text};

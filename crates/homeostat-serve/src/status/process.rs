@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Facts about this process. Linux provides all of them, and other systems only the id.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ProcessFacts {
     pub(crate) id: u32,
     /// CPU time in user and system mode.
@@ -14,6 +14,8 @@ pub(crate) struct ProcessFacts {
     pub(crate) max_files: Option<u64>,
     pub(crate) threads: Option<u64>,
     pub(crate) started: Option<SystemTime>,
+    /// The name of the machine or container.
+    pub(crate) host: Option<String>,
 }
 
 /// The unit of times in `/proc/<pid>/stat`. It is 100 on all Linux architectures that Rust supports.
@@ -35,6 +37,7 @@ impl ProcessFacts {
             // The listing itself has one file open.
             open_files: open.map(|open| open.saturating_sub(1)),
             max_files: max_files(&text("/proc/self/limits")),
+            host: Some(text("/proc/sys/kernel/hostname").trim().to_owned()).filter(|host| !host.is_empty()),
             ..facts
         }
     }
@@ -100,6 +103,6 @@ mod tests {
         let facts = ProcessFacts::read();
         assert_eq!(facts.id, std::process::id());
         assert!(facts.resident_bytes > Some(100_000) && facts.threads >= Some(1) && facts.open_files >= Some(1));
-        assert!(facts.started.is_some() && facts.cpu.is_some());
+        assert!(facts.started.is_some() && facts.cpu.is_some() && facts.host.is_some());
     }
 }

@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use super::control::{Control, Controls};
 use crate::sync::Mutex;
 use homeostat::controller::{EndedRun, RunOutcome};
 use homeostat::manager::Manager;
@@ -16,6 +17,8 @@ pub(crate) struct RecentRun {
     /// The key, formatted by `Debug`.
     pub(crate) key: String,
     key_state: ReadState,
+    /// Acts on the key, if users may.
+    pub(crate) control: Option<Control>,
     pub(crate) reasons: Reasons,
     pub(crate) attempt: u32,
     pub(crate) queued_for: Duration,
@@ -47,7 +50,11 @@ impl RecentRun {
 
 /// The recent runs of all controllers, by name.
 #[derive(Default)]
-pub(crate) struct RunLogs(Mutex<BTreeMap<String, Arc<RunLog>>>);
+pub(crate) struct RunLogs {
+    logs: Mutex<BTreeMap<String, Arc<RunLog>>>,
+    /// The controllers on which users may act. Set before the pages are served.
+    controls: Mutex<BTreeMap<String, Arc<Controls>>>,
+}
 
 impl RunLogs {
     /// Records the runs of a manager from now on.
@@ -55,15 +62,33 @@ impl RunLogs {
         let logs = Arc::clone(self);
         manager.observe_runs(move |controller| {
             let log = Arc::<RunLog>::default();
-            let before = logs.0.lock().insert(controller.to_owned(), Arc::clone(&log));
+            if let Some(controls) = logs.controls(controller) {
+                log.allow(controls);
+            }
+            let before = logs.logs.lock().insert(controller.to_owned(), Arc::clone(&log));
             drop(before);
             move |run: &EndedRun<'_>| log.add(run)
         });
     }
 
+    /// Lets users act on a controller and its keys.
+    pub(crate) fn allow(&self, controller: &str, controls: Controls) {
+        let controls = Arc::new(controls);
+        self.controls.lock().insert(controller.to_owned(), Arc::clone(&controls));
+        let log = self.logs.lock().get(controller).cloned();
+        if let Some(log) = log {
+            log.allow(controls);
+        }
+    }
+
+    /// Returns the controls of a controller, if users may act on it.
+    pub(crate) fn controls(&self, controller: &str) -> Option<Arc<Controls>> {
+        self.controls.lock().get(controller).cloned()
+    }
+
     /// Returns the runs of a controller, the oldest start first.
     pub(crate) fn of(&self, controller: &str) -> Vec<Arc<RecentRun>> {
-        let log = self.0.lock().get(controller).cloned();
+        let log = self.logs.lock().get(controller).cloned();
         log.map(|log| log.list()).unwrap_or_default()
     }
 
@@ -71,7 +96,7 @@ impl RunLogs {
     pub(crate) fn retain(&self, is_known: impl Fn(&str) -> bool) {
         // The keys are dropped without the lock.
         let gone: Vec<_> = {
-            let mut logs = self.0.lock();
+            let mut logs = self.logs.lock();
             let unknown: Vec<_> = logs.keys().filter(|name| !is_known(name)).cloned().collect();
             unknown.iter().filter_map(|name| logs.remove(name)).collect()
         };
@@ -81,7 +106,7 @@ impl RunLogs {
 
 impl fmt::Debug for RunLogs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RunLogs").field("len", &self.0.lock().len()).finish_non_exhaustive()
+        f.debug_struct("RunLogs").field("len", &self.logs.lock().len()).finish_non_exhaustive()
     }
 }
 
@@ -89,11 +114,17 @@ impl fmt::Debug for RunLogs {
 /// displace them.
 #[derive(Default)]
 struct RunLog {
+    controls: OnceLock<Arc<Controls>>,
     failed: Mutex<VecDeque<Arc<RecentRun>>>,
     others: Mutex<VecDeque<Arc<RecentRun>>>,
 }
 
 impl RunLog {
+    fn allow(&self, controls: Arc<Controls>) {
+        // A controller has one type of keys, so all its controls are the same.
+        let _same = self.controls.set(controls);
+    }
+
     fn list(&self) -> Vec<Arc<RecentRun>> {
         let mut runs: Vec<_> = self.failed.lock().iter().cloned().collect();
         runs.extend(self.others.lock().iter().cloned());
@@ -105,6 +136,7 @@ impl RunLog {
         let recent = Arc::new(RecentRun {
             key: format!("{:?}", run.key),
             key_state: run.key.state_reader(),
+            control: self.controls.get().and_then(|controls| controls.of_key(run.key)),
             reasons: run.reasons,
             attempt: run.attempt,
             queued_for: run.queued_for,

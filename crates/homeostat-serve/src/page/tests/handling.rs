@@ -6,87 +6,12 @@ use http::Method;
 use serde_json::Value;
 
 use super::get;
-use crate::http::{Handler, Reply, ReplyBody};
+use super::program::{HOSTILE, Program};
+use crate::http::Handler;
 use crate::page::StatusPages;
 use crate::until::until;
-use homeostat::base::ManualClock;
 use homeostat::controller::ControllerHandle;
-use homeostat::{Action, BoxError, Context, Controller, Exponential, Manager, Poller, Running, terminal};
-
-const HOSTILE: &str = "</script><script>alert(1)</script><img src=x onerror='a'>\"&\n\u{202e}";
-
-/// A manager with one controller. The name of a key decides how its run ends.
-struct Program {
-    manager: Manager,
-    pages: StatusPages,
-    keys: ControllerHandle<String>,
-    running: Option<Running<Manager>>,
-    clock: ManualClock,
-}
-
-impl Program {
-    fn new() -> Self {
-        let clock = ManualClock::new();
-        let manager = Manager::builder().name("appliance").clock(clock.clock()).threads(2).build().unwrap();
-        let reconcile = |cx: &Context, key: &String| -> Result<Action, BoxError> {
-            match key.as_str() {
-                "slow" => Ok(cx.sleep(Duration::MAX).map(|()| Action::await_change())?),
-                "later" => Ok(Action::requeue_after(Duration::from_secs(30))),
-                "bad" => Err("no answer".into()),
-                key if key.starts_with(HOSTILE) => Err(terminal(HOSTILE).into()),
-                _ => Ok(Action::await_change()),
-            }
-        };
-        let controller = Controller::builder("v<m>", reconcile)
-            .clock(clock.clock())
-            .retry(Exponential::new(Duration::from_secs(40), Duration::from_secs(40)).jitter(0.0))
-            .max_concurrent_reconciles(2)
-            .build()
-            .unwrap();
-        let keys = controller.handle();
-        manager.add(controller).unwrap();
-        let pages = StatusPages::new(&manager).unwrap();
-        Self { manager, pages, keys, running: None, clock }
-    }
-
-    fn started() -> Self {
-        let mut program = Self::new();
-        program.running = Some(program.manager.start().unwrap());
-        program
-    }
-
-    fn run(&self, key: &str) {
-        self.keys.enqueue(key.to_owned());
-        if key == "bad" || key == "later" {
-            // The key is never idle, because it waits for its next run.
-            until("the key has failed and waits", || {
-                self.keys.queue().next_due().is_some() && self.keys.metrics().runs.runs() > 0
-            });
-        } else {
-            self.keys.wait(&key.to_owned(), Duration::MAX).unwrap();
-        }
-    }
-
-    fn get(&self, target: &str) -> (u16, String) {
-        let reply = self.pages.handle(&get(target));
-        (reply.status.as_u16(), text(reply))
-    }
-
-    fn json(&self, target: &str) -> Value {
-        serde_json::from_str(&self.get(target).1).unwrap()
-    }
-}
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        self.manager.abort();
-    }
-}
-
-fn text(reply: Reply) -> String {
-    let ReplyBody::Full(body) = reply.body else { panic!("a stream") };
-    String::from_utf8(body).unwrap()
-}
+use homeostat::{Action, BoxError, Context, Controller, Manager, Poller};
 
 #[test]
 fn health_pages_name_each_part_and_each_added_check() {
@@ -158,7 +83,9 @@ fn the_status_page_shows_troubles_first_and_escapes_text_of_users() {
     let attention = page.find(">given up</span>").unwrap();
     assert!(attention < page.find("id=\"controllers\"").unwrap());
     let live = program.get("/?live=1").1;
-    assert!(live.starts_with("<header") && page.contains("<main id=\"main\">") && !live.contains("<style"));
+    assert!(
+        live.starts_with("<header data-health=") && page.contains("<main id=\"main\">") && !live.contains("<style")
+    );
 
     let path = page.split("class=\"key\" href=\"").nth(1).unwrap().split('"').next().unwrap();
     let (status, key) = program.get(path);
@@ -191,11 +118,12 @@ fn replies_are_not_kept_not_framed_and_load_nothing_else() {
     let headers = program.pages.handle(&get("/")).headers;
     let policy = headers["content-security-policy"].to_str().unwrap();
     assert!(policy.starts_with("default-src 'none'; style-src 'sha256-") && !policy.contains("unsafe"));
+    assert!(policy.contains("form-action 'self'"));
     assert_eq!(
         (&headers["x-frame-options"], &headers["referrer-policy"]),
-        (&"DENY".parse().unwrap(), &"no-referrer".parse().unwrap())
+        (&"DENY".parse().unwrap(), &"same-origin".parse().unwrap())
     );
-    for path in ["/", "/livez", "/metrics", "/statusz", "/keys/a/b", "/nothing"] {
+    for path in ["/", "/livez", "/metrics", "/statusz", "/keys/a/b", "/controllers/a", "/search?q=a", "/nothing"] {
         let headers = program.pages.handle(&get(path)).headers;
         assert_eq!(
             (&headers["cache-control"], &headers["x-content-type-options"]),
@@ -208,13 +136,15 @@ fn replies_are_not_kept_not_framed_and_load_nothing_else() {
 fn nothing_can_be_changed_and_other_paths_are_not_found() {
     let program = Program::new();
     for method in [Method::POST, Method::PUT, Method::DELETE, Method::PATCH, Method::OPTIONS] {
-        let reply = program.pages.handle(&crate::http::IncomingRequest { method, ..get("/") });
-        assert_eq!((reply.status.as_u16(), &reply.headers["allow"]), (405, &"GET, HEAD".parse().unwrap()));
+        for path in ["/", "/keys/v%3Cm%3E/%22bad%22/retry", "/controllers/v%3Cm%3E/suspend"] {
+            let reply = program.pages.handle(&crate::http::IncomingRequest { method: method.clone(), ..get(path) });
+            assert_eq!((reply.status.as_u16(), &reply.headers["allow"]), (405, &"GET, HEAD".parse().unwrap()));
+        }
     }
     for path in ["/", "/livez", "/readyz/vm", "/healthz", "/metrics", "/statusz", "/keys/vm/a/b"] {
         assert_ne!(program.get(path).0, 405, "{path}");
     }
-    for path in ["/api", "/metrics/x", "/statusz/x", "/keys", "/keys/vm", "/live"] {
+    for path in ["/api", "/metrics/x", "/statusz/x", "/keys", "/keys/vm", "/live", "/controllers", "/objects/a.v1."] {
         assert_eq!(program.get(path).0, 404, "{path}");
     }
 }

@@ -1,11 +1,14 @@
 //! Tests of the pages as a browser gets them.
 #![allow(clippy::unwrap_used, reason = "a test, or its helper, that cannot continue has failed")]
 
+mod acting;
 mod handling;
+mod places;
+mod program;
 
 use std::net::{Ipv4Addr, SocketAddr};
 
-use http::{HeaderMap, Method};
+use http::{HeaderMap, HeaderValue, Method, header};
 use percent_encoding::percent_decode_str;
 
 use crate::UserInfo;
@@ -29,4 +32,12 @@ fn get(target: &str) -> IncomingRequest {
         user: UserInfo::default(),
         peer: SocketAddr::from((Ipv4Addr::LOCALHOST, 1)),
     }
+}
+
+/// Returns the request of a form from this user.
+fn post(target: &str, user: &str, body: &str) -> IncomingRequest {
+    let mut headers = HeaderMap::new();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/x-www-form-urlencoded"));
+    let (user, body) = (UserInfo::new(user), body.as_bytes().to_vec());
+    IncomingRequest { method: Method::POST, headers, body, user, ..get(target) }
 }

@@ -56,11 +56,23 @@ impl Site {
         self.send("GET", target, &format!("Authorization: Bearer {token}\r\n"))
     }
 
+    /// Sends a form with this token.
+    fn post_as(&self, token: &str, target: &str, headers: &str, body: &str) -> Answer {
+        let length = body.len();
+        let media = "Content-Type: application/x-www-form-urlencoded\r\n";
+        let headers = format!("Authorization: Bearer {token}\r\n{media}Content-Length: {length}\r\n{headers}");
+        self.send_with("POST", target, &headers, body)
+    }
+
     fn send(&self, method: &str, target: &str, headers: &str) -> Answer {
+        self.send_with(method, target, headers, "")
+    }
+
+    fn send_with(&self, method: &str, target: &str, headers: &str, body: &str) -> Answer {
         let mut stream = TcpStream::connect(self.address()).unwrap();
         let port = self.address().port();
-        write!(stream, "{method} {target} HTTP/1.1\r\nHost: localhost:{port}\r\nConnection: close\r\n{headers}\r\n")
-            .unwrap();
+        let head = format!("{method} {target} HTTP/1.1\r\nHost: localhost:{port}\r\nConnection: close\r\n{headers}");
+        write!(stream, "{head}\r\n{body}").unwrap();
         let mut text = String::new();
         stream.read_to_string(&mut text).unwrap();
         let (head, body) = text.split_once("\r\n\r\n").unwrap();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use homeostat::{Action, BoxError, Component, Context, Controller, Manager};
-use homeostat_objects::{Client, Kind, MemoryClient};
+use homeostat_objects::{Client, DynamicObject, EventRecorder, EventType, Kind, MemoryClient};
 use homeostat_serve::{
     Access, AccessTarget, ObjectApi, ObjectApiBuilder, ServedResource, Server, StatusPages, UserInfo,
 };
@@ -24,7 +24,7 @@ fn the_pages_are_served_with_their_headers() {
         "content-security-policy: default-src 'none'; style-src 'sha256-",
         "x-frame-options: deny",
         "x-content-type-options: nosniff",
-        "referrer-policy: no-referrer",
+        "referrer-policy: same-origin",
         "cache-control: no-store",
     ] {
         assert!(page.head.contains(header), "{}", page.head);
@@ -85,7 +85,7 @@ fn a_user_sees_the_kinds_whose_objects_they_may_list() {
     let api = ObjectApi::builder(Arc::new(client)).serve_events();
     let api = [site, old, node].map(ServedResource::new).into_iter().fold(api, ObjectApiBuilder::serve).build();
     let manager = Manager::builder().build().unwrap();
-    let pages = StatusPages::new(&manager).unwrap().objects(&api.unwrap());
+    let pages = StatusPages::new(&manager).unwrap().objects(&api.unwrap()).kubeconfig("/a b/config");
     let served = Site::served(pages, |builder| {
         builder.token("all", UserInfo::new("ada")).token("some", UserInfo::new("bob")).authorize(|request| {
             match &request.target {
@@ -99,16 +99,143 @@ fn a_user_sees_the_kinds_whose_objects_they_may_list() {
     let all = served.get_as("all", "/").body;
     for part in [
         "Objects <small>4</small>",
-        "kubectl get sites.v1.example.com -A</code>",
-        "kubectl get sites.v1beta1.example.com -A</code>",
-        "kubectl get events -A</code>",
-        "kubectl get nodes</code>",
+        "kubectl --kubeconfig &#39;/a b/config&#39; get sites.v1.example.com -A</code>",
+        "get sites.v1beta1.example.com -A</code>",
+        "get events -A</code>",
+        "get nodes</code>",
         ">1,200</span>",
     ] {
         assert!(all.contains(part), "{part}: {all}");
     }
     assert!(!all.contains("Namespace"), "a virtual kind has no objects");
     let some = served.get_as("some", "/").body;
-    assert!(some.contains("Objects <small>1</small>") && some.contains("kubectl get nodes"), "{some}");
-    assert!(!some.contains("kubectl get sites"), "{some}");
+    assert!(some.contains("Objects <small>1</small>") && some.contains("get nodes</code>"), "{some}");
+    assert!(!some.contains(" get sites"), "{some}");
+}
+
+#[test]
+fn an_object_has_a_page_with_its_conditions_and_events_for_those_who_may_get_it() {
+    let kind = Kind::namespaced("example.com", "v1", "Site");
+    let client = Arc::new(MemoryClient::new());
+    let hostile = "<script>alert(1)</script>\u{202e}";
+    let mut site = json!({
+        "apiVersion": "example.com/v1", "kind": "Site",
+        "metadata": {"namespace": "default", "name": "home", "annotations": {"example.com/note": hostile}},
+        "spec": {"title": hostile}, "data": {"password": "a-secret"},
+        "status": {"conditions": [{"type": "Ready", "status": "False", "reason": "NoDisk", "message": hostile}]},
+    });
+    site["metadata"]["resourceVersion"] = client.create(&kind, site.clone()).unwrap().resource_version().into();
+    let site = client.update_status(&kind, site).unwrap();
+    let recorder = EventRecorder::builder("sites").client(client.clone()).log(false).build();
+    let about: DynamicObject = serde_json::from_value(site.to_value()).unwrap();
+    recorder.event(&about, EventType::Warning, "NoDisk", hostile);
+    recorder.flush();
+    let api = ObjectApi::builder(client).serve(ServedResource::new(kind)).serve_events().build().unwrap();
+    let manager = Manager::builder().build().unwrap();
+    let pages = StatusPages::new(&manager).unwrap().objects(&api);
+    let served = Site::served(pages, |builder| {
+        let builder =
+            ["ada", "bob", "eve"].iter().fold(builder, |builder, name| builder.token(*name, UserInfo::new(*name)));
+        builder.authorize(|request| match &request.target {
+            AccessTarget::Objects { resource, .. } if request.user.name == "bob" && resource == "events" => {
+                Access::Deny("no events".to_owned())
+            }
+            AccessTarget::Objects { .. } if request.user.name == "eve" => Access::Deny("no objects".to_owned()),
+            _ => Access::Allow,
+        })
+    });
+    let list = served.get_as("ada", "/objects/sites.v1.example.com").body;
+    assert!(
+        list.contains("href=\"/objects/sites.v1.example.com/default/home\"") && list.contains(">not ready</span>"),
+        "{list}"
+    );
+    let path = "/objects/sites.v1.example.com/default/home";
+    assert!(served.get_as("ada", "/search?q=HOM").body.contains(path));
+    assert!(!served.get_as("eve", "/search?q=HOM").body.contains(path));
+    let page = served.get_as("ada", path).body;
+    let escaped = "&lt;script&gt;alert(1)&lt;/script&gt;\\u{202e}";
+    for part in [
+        "kubectl describe sites.v1.example.com home -n default",
+        "<bdi>NoDisk</bdi>",
+        "Events <small>1</small>",
+        ">Warning</span>",
+    ] {
+        assert!(page.contains(part), "{part}: {page}");
+    }
+    // The annotation, the condition, the event, the spec and the status.
+    assert_eq!((page.matches(escaped).count(), page.matches("<script>").count()), (5, 1), "{page}");
+    assert!(!page.contains("a-secret"));
+    let page = served.get_as("bob", path).body;
+    assert!(page.contains("Conditions <small>1</small>") && !page.contains("Events <small>"), "{page}");
+    for path in [path, "/objects/sites.v1.example.com"] {
+        let answer = served.get_as("eve", path);
+        assert_eq!(answer.status, 403);
+        assert!(!answer.body.contains("NoDisk"));
+    }
+    for path in [
+        "/objects/sites.v1.example.com/default/shop",
+        "/objects/sites.v2.example.com",
+        "/objects/sites.v1.example.com/home",
+    ] {
+        assert_eq!(served.get_as("ada", path).status, 404, "{path}");
+    }
+}
+
+#[test]
+fn a_user_acts_as_the_authorizer_allows_and_no_other_site_does() {
+    let manager = Manager::builder().build().unwrap();
+    let reconcile = |_cx: &Context, _key: &String| -> Result<Action, BoxError> { Ok(Action::await_change()) };
+    let controller = Controller::builder("vm", reconcile).build().unwrap();
+    let vms = controller.handle();
+    manager.add(controller).unwrap();
+    let pages = StatusPages::new(&manager).unwrap().actions(&vms);
+    let site = Site::served(pages, |builder| {
+        let builder = ["ada", "bob"].iter().fold(builder, |builder, name| builder.token(*name, UserInfo::new(*name)));
+        builder.authorize(|request| match (&*request.user.name, request.verb, &request.target) {
+            (_, "get", _) => Access::Allow,
+            ("ada", "create", AccessTarget::Path(path)) if path == "/keys/vm/\"a%2Fb\"/suspend" => Access::Allow,
+            _ => Access::Deny("not allowed".to_owned()),
+        })
+    });
+    let running = manager.start().unwrap();
+    vms.enqueue("a/b".to_owned());
+    vms.wait(&"a/b".to_owned(), Duration::from_secs(60)).unwrap();
+    let page = "/keys/vm/%22a%2Fb%22";
+    let form = format!("{page}/suspend");
+    let shown = site.get_as("ada", page).body;
+    assert!(shown.contains(&form) && !shown.contains("/retry\""), "{shown}");
+    assert!(!site.get_as("bob", page).body.contains("<form method"));
+    let token = shown.split("name=\"token\" value=\"").nth(1).unwrap().split('"').next().unwrap();
+    let body = format!("token={token}");
+
+    assert_eq!(site.post_as("bob", &form, "", &body).status, 403);
+    assert_eq!(site.post_as("ada", &format!("{page}/retry"), "", &body).status, 403);
+    assert_eq!(site.post_as("ada", &form, "", "token=guess").status, 403);
+    for header in ["Origin: http://evil.example", "Origin: null", "Sec-Fetch-Site: cross-site"] {
+        assert_eq!(site.post_as("ada", &form, &format!("{header}\r\n"), &body).status, 403, "{header}");
+    }
+    assert_eq!(site.post_as("nobody", &form, "", &body).status, 401);
+    assert!(vms.status().suspended.is_empty());
+
+    let origin = format!("Origin: http://localhost:{}\r\nSec-Fetch-Site: same-origin\r\n", site.address().port());
+    let answer = site.post_as("ada", &form, &origin, &body);
+    assert_eq!(answer.status, 303);
+    assert!(answer.head.contains(&format!("location: {}", page.to_ascii_lowercase())), "{}", answer.head);
+    assert_eq!(vms.status().suspended, ["\"a/b\""]);
+    running.shutdown(Duration::from_secs(10)).unwrap();
+}
+
+#[test]
+fn the_page_counts_the_errors_and_refused_logins_of_its_server() {
+    let manager = Manager::builder().build().unwrap();
+    let pages = StatusPages::new(&manager).unwrap();
+    let site = Site::served(pages, |builder| builder.token("ada", UserInfo::new("ada")));
+    assert_eq!(site.get_as("ada", "/nothing").status, 404);
+    assert_eq!(site.get_as("eve", "/").status, 401);
+    let page = site.get_as("ada", "/").body;
+    for part in
+        ["<dt>client errors</dt><dd class=\"\">2</dd>", "<dt>refused logins</dt><dd class=\"warn\">1</dd>", ">401</td>"]
+    {
+        assert!(page.contains(part), "{part}: {page}");
+    }
 }

@@ -1,0 +1,243 @@
+//! The page of one controller: its last hour, its keys, sources and runs.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use super::actions::{ActionTarget, PastActions, buttons};
+use super::chart::{area, bars, marks};
+use super::controllers::{Scales, depth_of, phase, run_time_of, run_times};
+use super::data::{ChipColour, DASH, PageData, cell, chip, detail, figure, heading, key_link, row_name, table};
+use super::escape::{line, name};
+use super::history::Past;
+use super::key_page::PageTime;
+use super::tab::{Tab, TabLevel};
+use super::units::{count, percent, rate, size, span, time};
+use super::{runs, sources};
+use crate::status::UserAction;
+use homeostat::controller::{ControllerPhase, ControllerStatus};
+
+/// The largest number of keys of each kind.
+const MOST_ROWS: usize = 50;
+
+/// The largest number of runs.
+const MOST_RUNS: usize = 25;
+
+/// The actions that a user may do, and the token for them.
+pub(super) struct Allowed {
+    pub(super) token: String,
+    pub(super) actions: Vec<UserAction>,
+}
+
+/// Returns the tab of the page.
+pub(super) fn tab(controller: &ControllerStatus, manager: &str) -> Tab {
+    let overdue = controller.running.iter().any(|run| run.overdue);
+    let failing = controller.metrics.failing + controller.metrics.parked + controller.metrics.failing_sources;
+    let level = match controller.phase {
+        ControllerPhase::Stopped => TabLevel::Bad,
+        _ if overdue => TabLevel::Bad,
+        ControllerPhase::Running | ControllerPhase::Standby if failing == 0 => TabLevel::Good,
+        _ => TabLevel::Warn,
+    };
+    let words = if overdue { "a run is overdue".to_owned() } else { controller.phase.to_string() };
+    let begin = if level == TabLevel::Good { String::new() } else { format!("{words} · ") };
+    Tab { level, title: format!("{begin}{} · {manager}", controller.name), words }
+}
+
+/// Returns the part of the page that changes.
+pub(super) fn live_part(
+    controller: &ControllerStatus,
+    data: &PageData<'_>,
+    allowed: &Allowed,
+    past: &PastActions,
+    tab: &Tab,
+) -> String {
+    let mut out = String::new();
+    // Writing to a `String` cannot fail.
+    let _ = write!(
+        out,
+        "<header {}><nav aria-label=\"Breadcrumb\"><a href=\"/\">{}</a></nav><div class=\"title\"><h1>{}</h1>\
+         <p class=\"chips\">{}</p></div><p class=\"facts\">{}</p></header><main id=\"main\">",
+        tab.attributes(),
+        name(&data.status.name),
+        name(&controller.name),
+        phase(controller.phase),
+        time(data.status.time_of_day)
+    );
+    let target = ActionTarget::controller(&controller.name);
+    if !allowed.actions.is_empty() {
+        out.push_str("<details class=\"actions\" data-id=\"actions\"><summary>Act on all keys</summary>");
+        let texts = allowed.actions.iter().map(|action| (*action, text(*action)));
+        buttons(&mut out, &target, &allowed.token, &texts.collect::<Vec<_>>());
+        out.push_str("</details>");
+    }
+    figures(&mut out, controller, data);
+    hour(&mut out, controller, data);
+    running(&mut out, controller);
+    keys(&mut out, controller, data);
+    let rows: Vec<_> = controller.sources.iter().map(|source| (None, source)).collect();
+    sources::table_of(&mut out, &rows);
+    gates(&mut out, controller);
+    let mut recent = data.history.runs.of(&controller.name);
+    recent.reverse();
+    recent.truncate(MOST_RUNS);
+    let remark = format!("the newest {}", recent.len());
+    let times = (data.now(), data.status.time_of_day);
+    runs::section(&mut out, ("Last runs", &remark), &recent, Some(&controller.name), times);
+    past.section(&mut out, data.now(), |past| past.controller == controller.name);
+    out.push_str("</main>");
+    out
+}
+
+/// Returns the text of a button.
+fn text(action: UserAction) -> &'static str {
+    match action {
+        UserAction::Retry => "Retry all failed keys now",
+        UserAction::Suspend => "Suspend the controller",
+        UserAction::Resume => "Resume the controller",
+    }
+}
+
+/// Returns the changing part of an unknown controller's page.
+pub(super) fn unknown(controller: &str, page_time: &PageTime<'_>, tab: &Tab) -> String {
+    format!(
+        "<header {}><nav aria-label=\"Breadcrumb\"><a href=\"/\">{}</a></nav><h1>{}</h1></header>\
+         <main id=\"main\"><p>There is no controller with this name.</p></main>",
+        tab.attributes(),
+        name(page_time.manager),
+        name(controller)
+    )
+}
+
+fn figures(out: &mut String, controller: &ControllerStatus, data: &PageData<'_>) {
+    let metrics = &controller.metrics;
+    let class = |count: usize, class: &'static str| if count == 0 { "none" } else { class };
+    let (runs, errors) = (metrics.runs.runs(), metrics.runs.errors());
+    out.push_str("<dl class=\"figures\">");
+    let running =
+        format!("{}<small> of {}</small>", size(metrics.runs.active), size(metrics.max_concurrent_reconciles));
+    figure(out, "running", running, "");
+    figure(out, "waiting", size(metrics.queue.depth()), class(metrics.queue.depth(), ""));
+    figure(out, "delayed", size(metrics.queue.delayed), class(metrics.queue.delayed, ""));
+    figure(out, "failing", size(metrics.failing), class(metrics.failing, "warn"));
+    figure(out, "given up", size(metrics.parked), class(metrics.parked, "bad"));
+    figure(out, "suspended", size(controller.suspended.len()), class(controller.suspended.len(), "warn"));
+    figure(out, "runs", count(runs), if runs == 0 { "none" } else { "" });
+    figure(out, "errors", percent(errors, runs), if errors == 0 { "none" } else { "" });
+    out.push_str("</dl><dl class=\"about\">");
+    let mut fact = |name: &str, value: String| {
+        let _ = write!(out, "<div><dt>{name}</dt><dd>{value}</dd></div>");
+    };
+    if let Some((key, age)) = &controller.oldest_waiting {
+        fact("Waits longest", format!("{} <small>for {}</small>", key_link(&controller.name, key), span(*age)));
+    }
+    if let Some((key, due)) = &controller.next_due {
+        let time = span(due.saturating_duration_since(data.now()));
+        fact("Due next", format!("{} <small>in {time}</small>", key_link(&controller.name, key)));
+    }
+    fact(
+        "Run time",
+        format!("{} <small>median / 99 % of the kept runs</small>", run_times(&data.history.runs.of(&controller.name))),
+    );
+    let ended =
+        [("panics", metrics.runs.panics), ("timed out", metrics.runs.timeouts), ("overran", metrics.runs.overruns)];
+    let ended: Vec<_> =
+        ended.iter().filter(|(_, of)| *of > 0).map(|(what, of)| format!("{} {what}", count(*of))).collect();
+    if !ended.is_empty() {
+        fact("Also", ended.join(", "));
+    }
+    out.push_str("</dl>");
+}
+
+/// Adds the charts of the last hour.
+fn hour(out: &mut String, controller: &ControllerStatus, data: &PageData<'_>) {
+    let samples = data.history.of(&controller.name, Past::Hour);
+    out.push_str("<section aria-labelledby=\"hour\">");
+    let remark = format!("one column a minute, {} so far", samples.len());
+    out.push_str(&heading("hour", "The last hour", &remark));
+    if samples.is_empty() {
+        out.push_str("<p class=\"calm\">The first column appears after a minute.</p></section>");
+        return;
+    }
+    let scales = Scales::of(&samples);
+    let times = Duration::from_secs_f64(scales.run_time);
+    out.push_str("<div class=\"hour\">");
+    for (title, top, chart) in [
+        (
+            "waiting keys",
+            format!("{:.0}", scales.depth),
+            area(&samples, depth_of, scales.depth, "most waiting keys of each minute"),
+        ),
+        (
+            "runs per second",
+            rate(scales.runs),
+            bars(&samples, scales.runs, "runs per second of each minute, failed ones in red"),
+        ),
+        ("mean run time", span(times), marks(&samples, run_time_of, scales.run_time, "mean run time of each minute")),
+    ] {
+        let _ = write!(out, "<figure><figcaption>{title} <small>up to {top}</small></figcaption>{chart}</figure>");
+    }
+    out.push_str("</div></section>");
+}
+
+fn running(out: &mut String, controller: &ControllerStatus) {
+    let runs = &controller.running;
+    if runs.is_empty() {
+        return;
+    }
+    out.push_str("<section aria-labelledby=\"running\">");
+    out.push_str(&heading("running", "Running now", &size(runs.len())));
+    table(out, "now", "Active runs", &[("", "key"), ("", "thread"), ("n", "for"), ("", "state")]);
+    for run in runs.iter().take(MOST_ROWS) {
+        row_name(out, key_link(&controller.name, &run.key));
+        cell(out, "wide", "thread", name(&run.thread));
+        cell(out, "n", "for", span(run.elapsed));
+        cell(out, "state", "state", if run.overdue { chip(ChipColour::Bad, "overdue") } else { String::new() });
+        out.push_str("</tr>");
+    }
+    out.push_str("</tbody></table></section>");
+}
+
+/// Adds the failed and the suspended keys.
+fn keys(out: &mut String, controller: &ControllerStatus, data: &PageData<'_>) {
+    let failed: Vec<_> = controller.parked.iter().chain(&controller.failing).collect();
+    if failed.is_empty() && controller.suspended.is_empty() {
+        return;
+    }
+    out.push_str("<section aria-labelledby=\"keys\">");
+    let all = controller.metrics.failing + controller.metrics.parked + controller.suspended.len();
+    out.push_str(&heading("keys", "Failed and suspended keys", &size(all)));
+    let heads = [("", "key"), ("", "state"), ("n", "tries"), ("n", "for"), ("n", "next try"), ("why", "why")];
+    table(out, "", "Failed and suspended keys", &heads);
+    for key in failed.iter().take(MOST_ROWS) {
+        row_name(out, key_link(&controller.name, &key.key));
+        let (colour, state) = if key.parked { (ChipColour::Bad, "given up") } else { (ChipColour::Warn, "failing") };
+        cell(out, "state", "state", chip(colour, state));
+        cell(out, "n", "tries", key.failures);
+        cell(out, "n", "for", span(data.now().saturating_duration_since(key.failing_since)));
+        let next = key.next_try.map(|next| format!("in {}", span(next.saturating_duration_since(data.now()))));
+        cell(out, "n", "next try", next.unwrap_or_else(|| if key.parked { "none" } else { "now" }.to_owned()));
+        cell(out, "why", "why", detail(&format!("failed {}", key.key), &key.error));
+        out.push_str("</tr>");
+    }
+    for key in controller.suspended.iter().take(MOST_ROWS) {
+        row_name(out, key_link(&controller.name, key));
+        cell(out, "state", "state", chip(ChipColour::Warn, "suspended"));
+        for (class, label) in [("n", "tries"), ("n", "for"), ("n", "next try"), ("why", "why")] {
+            cell(out, class, label, DASH);
+        }
+        out.push_str("</tr>");
+    }
+    out.push_str("</tbody></table></section>");
+}
+
+fn gates(out: &mut String, controller: &ControllerStatus) {
+    if controller.gates.is_empty() {
+        return;
+    }
+    out.push_str("<section aria-labelledby=\"gates\">");
+    out.push_str(&heading("gates", "Conditions for runs", ""));
+    for gate in &controller.gates {
+        let _ = write!(out, "<pre>{}</pre>", line(gate));
+    }
+    out.push_str("</section>");
+}

@@ -1,0 +1,302 @@
+//! Answers the requests for all pages about a manager.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use http::{HeaderValue, Method, StatusCode, header};
+
+use super::controller_page::Allowed;
+use super::data::PageData;
+use super::key_page::{KeyStatus, PageTime};
+use super::object_pages::ObjectPage;
+use super::pages::StatusPages;
+use super::shell::{live_part, protect, whole_page};
+use super::tab::Tab;
+use super::{
+    actions, attention, checks, controller_page, controllers, key_page, objects, search, sources, summary, timeline,
+    traffic,
+};
+use crate::access::{Access, AccessRequest, AccessTarget, Authorizer, UserInfo};
+use crate::api::{KindCount, ObjectApi};
+use crate::http::{Handler, IncomingRequest, Reply};
+use crate::status::{
+    CONTENT_TYPE, CheckKind, CheckResult, FailureReasons, ProcessFacts, UserAction, all_ok, metrics_text,
+    reply_to_group, reply_to_one, status_json,
+};
+use homeostat::manager::Manager;
+use homeostat::rt::panic_message;
+use homeostat_objects::{EventRecorder, Kind, ObjectKey};
+
+/// The default number of keys and runs of each kind in `/statusz`.
+const MOST_KEYS: usize = 1000;
+
+/// The name of the object store's check.
+const STORE_CHECK: &str = "objects";
+
+/// The path of the status. Users who may read it may also read why checks fail.
+const STATUS_PATH: &str = "/statusz";
+
+impl StatusPages {
+    fn reply(&self, request: &IncomingRequest, manager: &Manager) -> Reply {
+        let parts: Vec<_> = request.segments.iter().map(String::as_str).collect();
+        match parts.as_slice() {
+            [] => self.overview(request, manager),
+            ["livez" | "healthz", name @ ..] => self.health(CheckKind::Live, parts[0], name, request, manager),
+            ["readyz", name @ ..] => self.health(CheckKind::Ready, parts[0], name, request, manager),
+            ["metrics"] => {
+                let server = self.server.as_ref().map(|server| &server.vitals);
+                let text = metrics_text(&manager.summary(), server, &ProcessFacts::read());
+                Reply::new(StatusCode::OK, CONTENT_TYPE, text)
+            }
+            ["statusz"] => self.status(request, manager),
+            ["search"] => self.search(request, manager),
+            ["controllers", controller] => self.controller(request, manager, controller),
+            // A slash in a key belongs to the segment.
+            ["keys", controller, key] => self.key(request, manager, controller, key),
+            ["objects", kind] => self.object_page(request, manager, kind, None),
+            ["objects", kind, name] => self.object_page(request, manager, kind, Some(ObjectKey::cluster(name))),
+            ["objects", kind, namespace, name] => {
+                self.object_page(request, manager, kind, Some(ObjectKey::new(namespace, name)))
+            }
+            _ => Reply::text(StatusCode::NOT_FOUND, "there is no such page\n"),
+        }
+    }
+
+    fn health(
+        &self,
+        kind: CheckKind,
+        group: &str,
+        name: &[&str],
+        request: &IncomingRequest,
+        manager: &Manager,
+    ) -> Reply {
+        let results = self.run_checks(kind, manager);
+        let reasons = self.reasons_for(&request.user, &results);
+        if !name.is_empty() {
+            return reply_to_one(&name.join("/"), &results, reasons);
+        }
+        let excluded = request.query.iter().filter(|(name, _)| name == "exclude").map(|(_, value)| value.as_str());
+        let is_verbose = request.parameter("verbose").is_some_and(|value| !matches!(value, "0" | "false"));
+        reply_to_group(group, &results, is_verbose, &excluded.collect::<Vec<_>>(), reasons)
+    }
+
+    fn authorizer(&self) -> Option<&Authorizer> {
+        self.server.as_ref().map(|server| &server.authorizer)
+    }
+
+    fn may(&self, user: &UserInfo, verb: &'static str, target: AccessTarget) -> bool {
+        let request = AccessRequest::new(user.clone(), verb, target);
+        self.authorizer().is_none_or(|authorizer| authorizer(&request) == Access::Allow)
+    }
+
+    /// Runs the checks of one kind. The object store is not ready while its calls fail.
+    fn run_checks(&self, kind: CheckKind, manager: &Manager) -> Vec<CheckResult> {
+        let mut results = self.checks.run(kind, manager);
+        let shown = self.objects.as_ref().map(ObjectApi::store);
+        let served = self.server.as_ref().and_then(|server| server.store.as_ref());
+        if kind == CheckKind::Ready
+            && let Some(store) = served.or(shown)
+        {
+            results.push(CheckResult { name: STORE_CHECK.to_owned(), failure: store.fault() });
+        }
+        results
+    }
+
+    /// Returns whether a user may see why checks fail. Does not ask the authorizer if no check has failed.
+    fn reasons_for(&self, user: &UserInfo, results: &[CheckResult]) -> FailureReasons {
+        if all_ok(results) || self.may(user, "get", AccessTarget::Path(STATUS_PATH.to_owned())) {
+            FailureReasons::Shown
+        } else {
+            FailureReasons::Withheld
+        }
+    }
+
+    /// Returns whether a user may list the objects of a kind.
+    fn may_list(&self, user: &UserInfo, kind: &Kind) -> bool {
+        self.may(user, "list", AccessTarget::objects(kind.group(), kind.plural(), "", ""))
+    }
+
+    /// Returns the kinds that a user may list.
+    fn counts_for(&self, user: &UserInfo) -> Vec<KindCount> {
+        self.objects.as_ref().map(|api| api.counts(|kind| self.may_list(user, kind))).unwrap_or_default()
+    }
+
+    fn status(&self, request: &IncomingRequest, manager: &Manager) -> Reply {
+        if request.parameter("format") == Some("text") {
+            return Reply::text(StatusCode::OK, manager.status().to_string());
+        }
+        let most = match request.parameter("limit").map(str::parse) {
+            None => MOST_KEYS,
+            Some(Ok(most)) => most,
+            Some(Err(_)) => return Reply::text(StatusCode::BAD_REQUEST, "limit must be a number\n"),
+        };
+        let (live, ready) = (self.run_checks(CheckKind::Live, manager), self.run_checks(CheckKind::Ready, manager));
+        let (process, version) = (ProcessFacts::read(), self.version.as_deref());
+        let json = status_json(&manager.status(), &self.history.runs, &live, &ready, &process, version, most);
+        Reply::json(StatusCode::OK, &json)
+    }
+
+    /// Calls `show` with the data of this moment.
+    fn with_data(&self, manager: &Manager, show: impl FnOnce(&PageData<'_>) -> Reply) -> Reply {
+        show(&PageData {
+            status: &manager.status(),
+            live: &self.run_checks(CheckKind::Live, manager),
+            ready: &self.run_checks(CheckKind::Ready, manager),
+            process: &ProcessFacts::read(),
+            history: &self.history,
+            version: self.version.as_deref(),
+        })
+    }
+
+    fn overview(&self, request: &IncomingRequest, manager: &Manager) -> Reply {
+        self.with_data(manager, |data| {
+            let tab = Tab::of(data.status, data.live, data.ready);
+            let mut live = String::new();
+            summary::header(&mut live, data, &tab);
+            live.push_str("<main id=\"main\">");
+            summary::figures(&mut live, data.status);
+            attention::section(&mut live, data);
+            controllers::section(&mut live, data);
+            timeline::section(&mut live, data);
+            sources::section(&mut live, data);
+            objects::section(&mut live, &self.counts_for(&request.user), &self.kubectl);
+            checks::section(&mut live, data);
+            if let Some(server) = &self.server {
+                traffic::section(&mut live, &server.vitals);
+            }
+            self.past_actions.section(&mut live, data.now(), |_| true);
+            live.push_str("</main>");
+            page(request, StatusCode::OK, &tab, live)
+        })
+    }
+
+    /// Returns the page of a controller.
+    fn controller(&self, request: &IncomingRequest, manager: &Manager, name: &str) -> Reply {
+        self.with_data(manager, |data| {
+            let Some(controller) = data.status.controllers.iter().find(|controller| controller.name == name) else {
+                let tab = Tab::plain(format!("{name} · {}", manager.name()));
+                let unknown = controller_page::unknown(name, &page_time(manager), &tab);
+                return page(request, StatusCode::NOT_FOUND, &tab, unknown);
+            };
+            let tab = controller_page::tab(controller, manager.name());
+            let target = actions::ActionTarget::controller(name);
+            let known = self.history.runs.controls(name).is_some();
+            let all = UserAction::ALL.into_iter().filter(|_| known);
+            let allowed = Allowed {
+                token: self.tokens.of(&request.user.name),
+                actions: all.filter(|action| self.may_act(&request.user, &target, *action)).collect(),
+            };
+            let live = controller_page::live_part(controller, data, &allowed, &self.past_actions, &tab);
+            page(request, StatusCode::OK, &tab, live)
+        })
+    }
+
+    /// Returns the page of a key.
+    fn key(&self, request: &IncomingRequest, manager: &Manager, controller: &str, shown: &str) -> Reply {
+        let page_time = page_time(manager);
+        let Some(key) = KeyStatus::find(manager, &self.history.runs, controller, shown) else {
+            let tab = Tab::plain(format!("{shown} · {controller} · {}", manager.name()));
+            let unknown = key_page::unknown(controller, shown, &page_time, &tab);
+            return page(request, StatusCode::NOT_FOUND, &tab, unknown);
+        };
+        let tab = key.tab(controller, manager.name());
+        let target = actions::ActionTarget::key(controller, shown);
+        let mut actions = key.actions();
+        actions.retain(|(action, _)| self.may_act(&request.user, &target, *action));
+        let token = self.tokens.of(&request.user.name);
+        let live = key_page::live_part(controller, &key, &page_time, (&token, &actions), &self.past_actions, &tab);
+        page(request, StatusCode::OK, &tab, live)
+    }
+
+    fn search(&self, request: &IncomingRequest, manager: &Manager) -> Reply {
+        let text = request.parameter("q").unwrap_or_default();
+        let found = search::find(manager, &self.history.runs, text);
+        let objects = self.objects.as_ref().filter(|api| api.client().capabilities().local).map(|api| {
+            let kinds: Vec<_> = api.stored_kinds().filter(|kind| self.may_list(&request.user, kind)).collect();
+            search::find_objects(api.client(), &kinds, text)
+        });
+        let tab = Tab::plain(format!("{text} · search · {}", manager.name()));
+        let live = search::live_part(manager.name(), text, &found, &objects.unwrap_or_default(), &tab);
+        page(request, StatusCode::OK, &tab, live)
+    }
+
+    /// Returns the page of a kind, or of one object.
+    fn object_page(&self, request: &IncomingRequest, manager: &Manager, kind: &str, key: Option<ObjectKey>) -> Reply {
+        let api = self.objects.as_ref();
+        let Some((api, kind)) = api.and_then(|api| Some((api, api.stored_kind(kind)?))) else {
+            return Reply::text(StatusCode::NOT_FOUND, "there is no such kind of objects\n");
+        };
+        let of_kind = |key: &ObjectKey| kind.is_namespaced() != key.namespace().is_empty();
+        if !key.as_ref().is_none_or(of_kind) {
+            return Reply::text(StatusCode::NOT_FOUND, "there is no such object\n");
+        }
+        let user = &request.user;
+        let is_allowed = match &key {
+            None => self.may_list(user, kind),
+            Some(key) => {
+                let target = AccessTarget::objects(kind.group(), kind.plural(), key.namespace(), key.name());
+                self.may(user, "get", target)
+            }
+        };
+        if !is_allowed {
+            return Reply::text(StatusCode::FORBIDDEN, "you may not read these objects\n");
+        }
+        let object_page = ObjectPage {
+            manager: manager.name(),
+            client: api.client(),
+            kind,
+            kubectl: &self.kubectl,
+            time: manager.clock().time_of_day(),
+        };
+        let Some(key) = key else {
+            let tab = Tab::plain(format!("{} · {}", kind.name(), manager.name()));
+            return page(request, StatusCode::OK, &tab, object_page.list(&tab));
+        };
+        let tab = Tab::plain(format!("{} · {} · {}", key.name(), kind.name(), manager.name()));
+        let events = EventRecorder::KIND;
+        let target = AccessTarget::objects(events.group(), events.plural(), key.namespace(), "");
+        let has_events = api.kinds().any(|served| *served == events) && self.may(user, "list", target);
+        let (live, exists) = object_page.object(&key, has_events, &tab);
+        page(request, if exists { StatusCode::OK } else { StatusCode::NOT_FOUND }, &tab, live)
+    }
+}
+
+fn page_time(manager: &Manager) -> PageTime<'_> {
+    let clock = manager.clock();
+    PageTime { manager: manager.name(), now: clock.now(), time: clock.time_of_day() }
+}
+
+/// Returns a complete page, or only its changing part if the request asks for it.
+fn page(request: &IncomingRequest, status: StatusCode, tab: &Tab, live: String) -> Reply {
+    match request.parameter("live") {
+        // The page's script also shows the part about a key that is no longer known.
+        Some(_) => live_part(StatusCode::OK, live),
+        None => whole_page(status, tab, &live),
+    }
+}
+
+impl Handler for StatusPages {
+    fn handle(&self, request: &IncomingRequest) -> Reply {
+        let is_read = matches!(request.method, Method::GET | Method::HEAD);
+        let form = self.form_of(request);
+        if !is_read && form.is_none() {
+            let mut reply = Reply::text(StatusCode::METHOD_NOT_ALLOWED, "this page can only be read\n");
+            reply.headers.insert(header::ALLOW, HeaderValue::from_static("GET, HEAD"));
+            return reply;
+        }
+        // Formatting a key runs user code.
+        let answer = |manager: &Manager| match form {
+            Some((target, action)) => self.act(request, manager, &target, action),
+            None => self.reply(request, manager),
+        };
+        let mut reply = match self.manager.upgrade() {
+            None => Reply::text(StatusCode::SERVICE_UNAVAILABLE, "the manager has ended\n"),
+            Some(manager) => catch_unwind(AssertUnwindSafe(|| answer(&manager))).unwrap_or_else(|panic| {
+                let (manager, path, message) = (self.name.as_str(), request.path.as_str(), panic_message(&*panic));
+                log::error!(manager, path, panic = message; "{manager}: the page {path} panicked: {message}");
+                Reply::text(StatusCode::INTERNAL_SERVER_ERROR, "the page panicked; the log has the message\n")
+            }),
+        };
+        protect(&mut reply.headers);
+        reply
+    }
+}

@@ -1,0 +1,286 @@
+//! The pages of objects: the objects of one kind, and one object as `kubectl describe` shows it.
+
+use std::fmt::Write;
+use std::time::SystemTime;
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::data::{ChipColour, DASH, cell, chip, detail, heading, row_name, table};
+use super::escape::{line, lines, name, path};
+use super::tab::Tab;
+use super::units::{size, span};
+use crate::api::full_name;
+use homeostat_objects::{Client, ClientError, EventRecorder, Kind, ObjectKey, Query, SharedObject, ValueRef};
+
+/// The largest number of objects that a page lists.
+const MOST_OBJECTS: usize = 200;
+
+/// The largest number of events that a page shows.
+const MOST_EVENTS: usize = 50;
+
+/// The context of a page about objects.
+pub(super) struct ObjectPage<'a> {
+    pub(super) manager: &'a str,
+    pub(super) client: &'a dyn Client,
+    pub(super) kind: &'a Kind,
+    /// The command `kubectl` with its options.
+    pub(super) kubectl: &'a str,
+    pub(super) time: SystemTime,
+}
+
+impl ObjectPage<'_> {
+    fn header(&self, out: &mut String, title: &str, chips: &str, has_kind: bool, tab: &Tab) {
+        let kind = name(self.kind.name());
+        let link = path(&["objects", &full_name(self.kind)]);
+        let kind = if has_kind { format!(" / <a href=\"{link}\">{kind}</a>") } else { String::new() };
+        // Writing to a `String` cannot fail.
+        let _ = write!(
+            out,
+            "<header {}><nav aria-label=\"Breadcrumb\"><a href=\"/\">{}</a>{kind}</nav><div class=\"title\"><h1>{}</h1>\
+             <p class=\"chips\">{chips}</p></div><p class=\"facts\">{}</p></header><main id=\"main\">",
+            tab.attributes(),
+            name(self.manager),
+            name(title),
+            name(&self.kind.api_version())
+        );
+    }
+
+    /// Returns the changing part of a kind's page.
+    pub(super) fn list(&self, tab: &Tab) -> String {
+        let mut out = String::new();
+        self.header(&mut out, self.kind.name(), "", false, tab);
+        let all = if self.kind.is_namespaced() { " -A" } else { "" };
+        command(&mut out, &format!("{} get {}{all}", self.kubectl, full_name(self.kind)));
+        out.push_str("<section aria-labelledby=\"objects\">");
+        match self.client.list(self.kind, &Query::all().limit(MOST_OBJECTS)) {
+            Err(error) => failed(&mut out, &error),
+            Ok(list) => {
+                let more = if list.continue_token.is_some() { ", and more" } else { "" };
+                out.push_str(&heading("objects", "Objects", &format!("{}{more}", size(list.items.len()))));
+                table(&mut out, "now", "Objects", &[("", "name"), ("", "state"), ("", "namespace"), ("n", "age")]);
+                for object in &list.items {
+                    row_name(&mut out, object_link(self.kind, &object.key()));
+                    cell(&mut out, "state", "state", ready(object).unwrap_or_default());
+                    let namespace = object.namespace();
+                    cell(
+                        &mut out,
+                        "wide",
+                        "namespace",
+                        if namespace.is_empty() { DASH.to_owned() } else { name(namespace) },
+                    );
+                    cell(
+                        &mut out,
+                        "n",
+                        "age",
+                        self.age(object.pointer("/metadata/creationTimestamp").and_then(ValueRef::as_str)),
+                    );
+                    out.push_str("</tr>");
+                }
+                out.push_str("</tbody></table>");
+            }
+        }
+        out.push_str("</section></main>");
+        out
+    }
+
+    /// Returns the changing part of an object's page, and whether the object exists. `has_events` says whether the user
+    /// may list events.
+    pub(super) fn object(&self, key: &ObjectKey, has_events: bool, tab: &Tab) -> (String, bool) {
+        let mut out = String::new();
+        let object = self.client.get(self.kind, key);
+        let chips = object.as_ref().ok().and_then(ready).unwrap_or_default();
+        self.header(&mut out, key.name(), &chips, true, tab);
+        let exists = object.is_ok();
+        match object {
+            Err(error) => failed(&mut out, &error),
+            Ok(object) => {
+                let namespace = key.namespace();
+                let namespace = if namespace.is_empty() { String::new() } else { format!(" -n {namespace}") };
+                command(
+                    &mut out,
+                    &format!("{} describe {} {}{namespace}", self.kubectl, full_name(self.kind), key.name()),
+                );
+                self.about(&mut out, &object);
+                self.conditions(&mut out, &object);
+                if has_events {
+                    self.events(&mut out, &object);
+                }
+                for field in ["spec", "status"] {
+                    if let Some(value) = object.get(field) {
+                        let text = serde_json::to_string_pretty(&value.to_value()).unwrap_or_default();
+                        let _ = write!(
+                            out,
+                            "<details data-id=\"{field}\"><summary>{field}</summary><pre>{}</pre></details>",
+                            lines(&text)
+                        );
+                    }
+                }
+            }
+        }
+        out.push_str("</main>");
+        (out, exists)
+    }
+
+    fn about(&self, out: &mut String, object: &SharedObject) {
+        let metadata = object.get("metadata").map(ValueRef::to_value).unwrap_or_default();
+        out.push_str("<dl class=\"about\">");
+        let mut fact = |name: &str, value: String| {
+            if !value.is_empty() {
+                let _ = write!(out, "<div><dt>{name}</dt><dd>{value}</dd></div>");
+            }
+        };
+        fact("Namespace", name(object.namespace()));
+        fact("Age", self.age(metadata["creationTimestamp"].as_str()));
+        if let Some(since) = metadata["deletionTimestamp"].as_str() {
+            fact("Deletion", format!("requested {} ago", self.age(Some(since))));
+        }
+        fact("Finalizers", object.finalizers().map(name).collect::<Vec<_>>().join(", "));
+        let observed = object.pointer("/status/observedGeneration").and_then(ValueRef::as_i64);
+        if let Some(generation) = metadata["generation"].as_i64() {
+            let observed = observed.map(|observed| format!(" <small>observed: {observed}</small>")).unwrap_or_default();
+            fact("Generation", format!("{generation}{observed}"));
+        }
+        let owners = object.owner_references().map(|owner| format!("{} {}", name(&owner.kind), name(&owner.name)));
+        fact("Owners", owners.collect::<Vec<_>>().join(", "));
+        for (title, field) in [("Labels", "labels"), ("Annotations", "annotations")] {
+            let pairs = metadata[field].as_object().into_iter().flatten();
+            let pairs = pairs.map(|(key, value)| {
+                let value = detail(&format!("{field} {key}"), value.as_str().unwrap_or_default());
+                format!("<div class=\"pairs\"><span>{}</span><span>{value}</span></div>", name(key))
+            });
+            fact(title, pairs.collect());
+        }
+        out.push_str("</dl>");
+    }
+
+    fn conditions(&self, out: &mut String, object: &SharedObject) {
+        let conditions = object.pointer("/status/conditions").map(ValueRef::to_value).unwrap_or_default();
+        let Some(conditions) = conditions.as_array().filter(|conditions| !conditions.is_empty()) else { return };
+        out.push_str("<section aria-labelledby=\"conditions\">");
+        out.push_str(&heading("conditions", "Conditions", &size(conditions.len())));
+        let heads = [("", "type"), ("", "status"), ("", "reason"), ("n", "since"), ("why", "message")];
+        table(out, "", "Conditions", &heads);
+        for condition in conditions {
+            row_name(out, name(text(condition, "type")));
+            cell(out, "state", "status", status_of(condition));
+            cell(out, "wide", "reason", name(text(condition, "reason")));
+            cell(out, "n", "since", self.age(condition["lastTransitionTime"].as_str()));
+            cell(
+                out,
+                "why",
+                "message",
+                detail(&format!("condition {}", text(condition, "type")), text(condition, "message")),
+            );
+            out.push_str("</tr>");
+        }
+        out.push_str("</tbody></table></section>");
+    }
+
+    fn events(&self, out: &mut String, object: &SharedObject) {
+        out.push_str("<section aria-labelledby=\"events\">");
+        let query = Query::all().field("regarding.uid", object.uid());
+        let query = if object.namespace().is_empty() { query } else { query.namespace(object.namespace()) };
+        match self.client.list(&EventRecorder::KIND, &query) {
+            Err(error) => failed(out, &error),
+            Ok(list) => {
+                let mut events: Vec<_> = list.items.iter().map(SharedObject::to_value).collect();
+                // The times are in one format, so their texts sort like the times.
+                events.sort_by(|one, other| last_seen(other).cmp(last_seen(one)));
+                out.push_str(&heading("events", "Events", &size(events.len())));
+                if events.is_empty() {
+                    out.push_str("<p class=\"calm\">None.</p></section>");
+                    return;
+                }
+                let heads = [
+                    ("", "reason"),
+                    ("", "type"),
+                    ("n", "last seen"),
+                    ("n", "count"),
+                    ("", "from"),
+                    ("why", "message"),
+                ];
+                table(out, "", "Events, the newest first", &heads);
+                for event in events.iter().take(MOST_EVENTS) {
+                    row_name(out, name(text(event, "reason")));
+                    let colour = if text(event, "type") == "Warning" { ChipColour::Warn } else { ChipColour::Calm };
+                    cell(out, "state", "type", chip(colour, text(event, "type")));
+                    cell(out, "n", "last seen", self.age(Some(last_seen(event))));
+                    let count = event.pointer("/series/count").or(event.get("deprecatedCount")).and_then(Value::as_u64);
+                    cell(out, "n", "count", count.unwrap_or(1).max(1));
+                    cell(out, "wide", "from", name(text(event, "reportingController")));
+                    cell(
+                        out,
+                        "why",
+                        "message",
+                        detail(&format!("event {}", event["metadata"]["name"]), text(event, "note")),
+                    );
+                    out.push_str("</tr>");
+                }
+                out.push_str("</tbody></table>");
+            }
+        }
+        out.push_str("</section>");
+    }
+
+    /// Returns the time since a timestamp.
+    fn age(&self, since: Option<&str>) -> String {
+        let since = since.and_then(|since| since.parse::<Timestamp>().ok()).map(SystemTime::from);
+        let age = since.and_then(|since| self.time.duration_since(since).ok());
+        age.map_or_else(|| DASH.to_owned(), span)
+    }
+}
+
+/// Returns a link to an object's page.
+pub(super) fn object_link(kind: &Kind, key: &ObjectKey) -> String {
+    let kind = full_name(kind);
+    let segments = ["objects", &kind, key.namespace(), key.name()];
+    let path = path(&segments.into_iter().filter(|segment| !segment.is_empty()).collect::<Vec<_>>());
+    format!("<a class=\"key\" href=\"{path}\">{}</a>", name(key.name()))
+}
+
+fn command(out: &mut String, command: &str) {
+    let _ = write!(out, "<pre class=\"command\">{}</pre>", line(command));
+}
+
+fn failed(out: &mut String, error: &ClientError) {
+    let _ = write!(out, "<p class=\"reasons\">{}</p>", line(&error.to_string()));
+}
+
+fn text<'a>(value: &'a Value, field: &str) -> &'a str {
+    value[field].as_str().unwrap_or_default()
+}
+
+fn last_seen(event: &Value) -> &str {
+    let fields = ["/series/lastObservedTime", "/deprecatedLastTimestamp", "/eventTime"];
+    fields.iter().find_map(|field| event.pointer(field)?.as_str()).unwrap_or_default()
+}
+
+/// Returns the status of a condition. Only the meaning of `Ready` and `Available` is known.
+fn status_of(condition: &Value) -> String {
+    let status = text(condition, "status");
+    let is_known = matches!(text(condition, "type"), "Ready" | "Available");
+    let colour = match status {
+        "True" if is_known => ChipColour::Good,
+        "False" if is_known => ChipColour::Bad,
+        "Unknown" => ChipColour::Warn,
+        _ => ChipColour::Calm,
+    };
+    chip(colour, status)
+}
+
+/// Returns whether an object is ready, if it has that condition.
+fn ready(object: &SharedObject) -> Option<String> {
+    let deleting = object.is_deleting().then(|| chip(ChipColour::Warn, "deleting"));
+    let conditions = object.pointer("/status/conditions").map(ValueRef::to_value).unwrap_or_default();
+    let conditions = conditions.as_array().cloned().unwrap_or_default();
+    let ready = conditions.iter().find(|condition| text(condition, "type") == "Ready");
+    deleting.or_else(|| {
+        let (colour, text) = match text(ready?, "status") {
+            "True" => (ChipColour::Good, "ready"),
+            "False" => (ChipColour::Bad, "not ready"),
+            _ => (ChipColour::Warn, "unknown"),
+        };
+        Some(chip(colour, text))
+    })
+}

@@ -1,0 +1,121 @@
+//! Tests of what users do on the pages.
+
+use http::{HeaderValue, Method, header};
+use log::Level;
+
+use super::program::{Program, text};
+use super::{get, post};
+use crate::http::{Handler, IncomingRequest, Reply};
+use crate::until::until;
+use homeostat::queue::KeyState;
+use homeostat_test_support::logs::Logs;
+
+const KEY: &str = "/keys/v%3Cm%3E/%22bad%22";
+const CONTROLLER: &str = "/controllers/v%3Cm%3E";
+
+/// A started program whose pages have buttons.
+fn program() -> Program {
+    let mut program = Program::started();
+    program.pages = program.pages_again().actions(&program.keys);
+    program
+}
+
+/// Returns the token in the forms of a page, as this user sees it.
+fn token(program: &Program, page: &str, user: &str) -> String {
+    let request = IncomingRequest { user: crate::UserInfo::new(user), ..get(page) };
+    let page = text(program.pages.handle(&request));
+    page.split("name=\"token\" value=\"").nth(1).unwrap().split('"').next().unwrap().to_owned()
+}
+
+fn act(program: &Program, page: &str, action: &str) -> Reply {
+    let token = token(program, page, "ada");
+    program.pages.handle(&post(&format!("{page}/{action}"), "ada", &format!("token={token}")))
+}
+
+#[test]
+fn a_user_suspends_resumes_and_retries_a_key() {
+    let program = program();
+    program.run("bad");
+    let reply = act(&program, KEY, "suspend");
+    assert_eq!((reply.status.as_u16(), &reply.headers["location"]), (303, &KEY.parse().unwrap()));
+    assert_eq!(program.keys.status().suspended, ["\"bad\""]);
+    let page = program.get(KEY).1;
+    assert!(page.contains("bad%22/resume\"") && !page.contains("bad%22/suspend\""), "{page}");
+    assert!(page.contains("Last actions of people") && page.contains("<bdi>ada</bdi>"), "{page}");
+
+    assert_eq!(act(&program, KEY, "resume").status.as_u16(), 303);
+    assert!(program.keys.status().suspended.is_empty());
+
+    let runs = || program.keys.metrics().runs.runs();
+    assert_eq!(runs(), 1);
+    assert_eq!(act(&program, KEY, "retry").status.as_u16(), 303);
+    until("the key has run again, before its retry is due", || runs() == 2);
+}
+
+#[test]
+fn a_key_that_only_ran_lately_can_be_suspended() {
+    let program = program();
+    program.run("fine");
+    let page = KEY.replace("bad", "fine");
+    assert_eq!(program.keys.queue().state("fine"), KeyState::Idle);
+    assert_eq!(act(&program, &page, "suspend").status.as_u16(), 303);
+    assert_eq!(program.keys.status().suspended, ["\"fine\""]);
+}
+
+#[test]
+fn a_user_suspends_resumes_and_retries_a_controller() {
+    let program = program();
+    program.run("bad");
+    let phase = || program.json("/statusz")["controllers"][0]["phase"].as_str().unwrap().to_owned();
+    assert_eq!(act(&program, CONTROLLER, "suspend").status.as_u16(), 303);
+    assert_eq!(phase(), "suspended");
+    assert_eq!(act(&program, CONTROLLER, "resume").status.as_u16(), 303);
+    assert_eq!(phase(), "running");
+    assert_eq!(act(&program, CONTROLLER, "retry").status.as_u16(), 303);
+    until("the key has run again", || program.keys.metrics().runs.runs() == 2);
+}
+
+#[test]
+fn a_form_without_the_token_of_its_user_changes_nothing() {
+    let program = program();
+    program.run("bad");
+    let (ada, bob) = (token(&program, KEY, "ada"), token(&program, KEY, "bob"));
+    for (body, status) in [
+        (String::new(), 403),
+        ("token=".to_owned(), 403),
+        (format!("token={bob}"), 403),
+        (format!("nottoken={ada}"), 403),
+        (format!("token={ada}0"), 403),
+    ] {
+        let reply = program.pages.handle(&post(&format!("{KEY}/suspend"), "ada", &body));
+        assert_eq!(reply.status.as_u16(), status, "{body}");
+    }
+    // The types that a page of another site can send without asking.
+    for media in ["text/plain", "multipart/form-data", ""] {
+        let mut request = post(&format!("{KEY}/suspend"), "ada", &format!("token={ada}"));
+        request.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(media));
+        assert_eq!(program.pages.handle(&request).status.as_u16(), 415);
+    }
+    for method in [Method::GET, Method::PUT, Method::DELETE] {
+        let request = post(&format!("{KEY}/suspend"), "ada", &format!("token={ada}"));
+        assert_ne!(program.pages.handle(&IncomingRequest { method, ..request }).status.as_u16(), 303);
+    }
+    let of = |path: &str| program.pages.handle(&post(path, "ada", &format!("token={ada}"))).status.as_u16();
+    assert_eq!(of("/keys/v%3Cm%3E/%22unknown%22/suspend"), 404);
+    assert_eq!((of("/keys/other/%22bad%22/suspend"), of(&format!("{KEY}/erase"))), (405, 405));
+    assert!(program.keys.status().suspended.is_empty());
+    assert!(!program.get(KEY).1.contains("Last actions"));
+}
+
+#[test]
+fn an_action_is_logged_with_its_user_and_client() {
+    let mut program = program();
+    // The controllers of other tests have the same name.
+    program.pages.name = "audited".to_owned();
+    let logs = Logs::of("v<m>");
+    program.run("bad");
+    act(&program, KEY, "suspend");
+    let line = logs.wait_for(Level::Info, "audited: ada at ");
+    let fields = ["component", "user", "client", "action", "controller", "key"].map(|name| line.field(name).to_owned());
+    assert_eq!(fields, ["audited", "ada", "127.0.0.1", "suspend", "v<m>", "\"bad\""]);
+}

@@ -1,0 +1,93 @@
+//! Tests of the pages of controllers, of the search, and of what a page says about the program.
+
+use std::time::Duration;
+
+use super::program::{HOSTILE, Program};
+use crate::until::until;
+
+#[test]
+fn the_page_of_a_controller_has_its_keys_sources_and_runs() {
+    let program = Program::started();
+    program.run("bad");
+    program.run(HOSTILE);
+    program.run("fine");
+    program.keys.suspend("held".to_owned());
+    let (status, page) = program.get("/controllers/v%3Cm%3E");
+    assert_eq!(status, 200);
+    for part in [
+        ">failing</span>",
+        ">given up</span>",
+        ">suspended</span>",
+        "/keys/v%3Cm%3E/%22held%22\"",
+        "/keys/v%3Cm%3E/%22fine%22\"",
+        "The last hour",
+        "Last runs <small>the newest 3</small>",
+    ] {
+        assert!(page.contains(part), "{part}: {page}");
+    }
+    assert!(!page.contains("<script>alert") && !page.contains("<img") && !page.contains("v<m>"));
+    assert!(!page.contains("<button>Suspend"), "actions are not allowed");
+    let (status, page) = program.get("/controllers/%3Cb%3E");
+    assert_eq!(status, 404);
+    assert!(page.contains("&lt;b&gt;") && page.contains("There is no controller with this name"));
+}
+
+#[test]
+fn the_search_finds_known_keys_by_a_part_of_their_name() {
+    let program = Program::started();
+    for key in ["bad", "Badge", "fine"] {
+        program.run(key);
+    }
+    let page = program.get("/search?q=bad").1;
+    assert!(page.contains("Keys <small>2</small>"), "{page}");
+    assert!(page.contains("/keys/v%3Cm%3E/%22bad%22\"") && page.contains("/keys/v%3Cm%3E/%22Badge%22\""), "{page}");
+    let page = program.get("/search?q=%3Cscript%3E").1;
+    assert!(page.contains("Keys <small>0</small>") && page.contains("&lt;script&gt;"), "{page}");
+}
+
+#[test]
+fn title_and_icon_tell_the_health() {
+    let program = Program::started();
+    let title = |page: &str| page.split("<title>").nth(1).unwrap().split("</title>").next().unwrap().to_owned();
+    let icon = |page: &str| page.split("id=\"icon\" href=\"").nth(1).unwrap().split('"').next().unwrap().to_owned();
+    until("the program is ready", || program.get("/readyz").0 == 200);
+    let good = program.get("/").1;
+    assert_eq!(title(&good), "appliance");
+    program.run("bad");
+    let warn = program.get("/").1;
+    assert_eq!(title(&warn), "1 to check · appliance");
+    assert!(title(&program.get("/keys/v%3Cm%3E/%22bad%22").1).starts_with("failing · bad · "));
+    let bad = Program::new().get("/").1;
+    assert_eq!(title(&bad), "not ready · appliance");
+    let icons = [icon(&good), icon(&warn), icon(&bad)];
+    assert!(icons[0] != icons[1] && icons[1] != icons[2] && icons[0] != icons[2]);
+    // The script sets the same icon.
+    assert!([good, warn, bad].iter().all(|page| page.contains(&format!("data-icon=\"{}\"", icon(page)))));
+}
+
+#[test]
+fn the_page_names_the_program_its_version_and_each_check() {
+    let mut program = Program::started();
+    let pages = program.pages_again().version("1.2.3<b>").ready_check("disk", || Err("it is full"));
+    program.pages = pages;
+    let page = program.get("/").1;
+    for part in ["version <bdi>1.2.3&lt;b&gt;</bdi>", "Health checks <small>2 pass, 1 fail</small>", "<bdi>disk</bdi>"]
+    {
+        assert!(page.contains(part), "{part}: {page}");
+    }
+    assert_eq!(program.json("/statusz")["process"]["version"], "1.2.3<b>");
+    assert!(page.contains(&format!("pid {}", std::process::id())) && page.matches("pid ").count() == 1, "{page}");
+}
+
+#[test]
+fn the_page_of_an_active_run_has_its_deadline_and_why_it_began() {
+    let program = Program::started();
+    program.run("later");
+    program.clock.advance(Duration::from_secs(30));
+    until("the key has run again", || program.keys.metrics().runs.runs() == 2);
+    program.keys.enqueue("slow".to_owned());
+    until("a run is active", || program.keys.metrics().runs.active > 0);
+    let page = program.get("/keys/v%3Cm%3E/%22slow%22").1;
+    assert!(page.contains("<dt>Deadline</dt><dd>in 1 h 0 m <small>1 h 0 m after its start"), "{page}");
+    assert!(page.contains("<dt>Why it began</dt><dd>a request; no earlier run"), "{page}");
+}
