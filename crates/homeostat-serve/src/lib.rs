@@ -85,9 +85,10 @@ pub use self::admission::{
     AdmissionAnswer, AdmissionOperation, AdmissionRequest, AdmissionReviewer, Rejection, SchemaFault,
 };
 pub use self::api::{ObjectApi, ObjectApiBuilder};
+pub use self::http::{IncomingRequest, Reply, ReplyStream};
 pub use self::kinds::{PrintColumn, RegistryError, ServedResource};
 pub use self::page::StatusPages;
-pub use self::server::{Server, ServerBuilder, ServerControl, ServerCounts};
+pub use self::server::{NextHandler, Server, ServerBuilder, ServerControl, ServerCounts};
 
 /// The README's code is compiled and run as a test.
 #[cfg(doctest)]

@@ -4,6 +4,7 @@ mod builder;
 mod checks;
 mod control;
 mod hosts;
+mod layer;
 mod service;
 #[cfg(test)]
 mod tests;
@@ -14,6 +15,7 @@ mod vitals;
 
 pub use self::builder::ServerBuilder;
 pub use self::control::{ServerControl, ServerCounts};
+pub use self::layer::NextHandler;
 pub(crate) use self::vitals::{PageContext, ServerVitals};
 
 use std::fmt;

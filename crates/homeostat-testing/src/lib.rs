@@ -150,7 +150,7 @@ mod trace;
 mod writes;
 
 pub use self::admission::{AdmissionDecision, AdmissionSubject, AdmissionTable, AdmissionTestCase};
-pub use self::api_server::{ApiServer, ServerAnswer, ServerRequest, ServerRule};
+pub use self::api_server::{ApiServer, ServerAnswer, ServerRule};
 pub use self::case::{CaseContext, Subject, TestCase};
 pub use self::client::{TestClient, Write};
 pub use self::config::ConfigCase;
@@ -162,6 +162,10 @@ pub use self::subjects::{
     KeySubject, ReconcilerTable, ReconcilerTestCase, StepSubject, SubReconcilerTable, SubReconcilerTestCase,
 };
 pub use self::table::Table;
+
+/// A request that an [`ApiServer`] has received.
+#[doc(no_inline)]
+pub use homeostat_serve::IncomingRequest;
 
 /// The README's code is compiled and run as a test.
 #[cfg(doctest)]

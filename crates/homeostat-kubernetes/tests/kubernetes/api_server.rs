@@ -50,7 +50,8 @@ fn send(server: &ApiServer, method: &str, path: &str, headers: &[(&str, &str)], 
 }
 
 fn call(server: &ApiServer, method: &str, path: &str, body: &Value) -> (u16, Value) {
-    send(server, method, path, &[("Content-Type", "application/merge-patch+json")], Some(body)).json()
+    let media = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
+    send(server, method, path, &[("Content-Type", media)], Some(body)).json()
 }
 
 fn get(server: &ApiServer, path: &str) -> (u16, Value) {
@@ -112,6 +113,7 @@ fn objects_are_applied_by_a_field_manager() {
         send(&server, "PATCH", &format!("{MAPS}/a?{query}"), &kind, Some(&object)).json()
     };
     assert_eq!(apply("", "blue").0, 400);
+    assert_eq!(apply("fieldManager=one", "blue").0, 201);
     assert_eq!(apply("fieldManager=one", "blue").0, 200);
     let (status, conflict) = apply("fieldManager=two", "grey");
     assert_eq!((status, &conflict["details"]["causes"][0]["reason"]), (409, &json!("FieldManagerConflict")));
@@ -377,18 +379,26 @@ fn the_client_of_the_server_has_its_objects() {
 }
 
 #[test]
+fn a_dry_run_stores_nothing() {
+    let server = with_maps(&[]);
+    let (status, created) = call(&server, "POST", &format!("{MAPS}?dryRun=All"), &map("b"));
+    assert_eq!((status, &created["metadata"]["name"]), (201, &json!("b")));
+    assert_eq!(get(&server, &format!("{MAPS}/b")).0, 404);
+}
+
+#[test]
 fn requests_that_do_not_fit_are_refused() {
     let server = with_maps(&["a"]);
     assert_eq!(call(&server, "POST", MAPS, &json!([])).0, 400);
     assert_eq!(call(&server, "POST", MAPS, &json!({"apiVersion": "v1", "kind": "Pod"})).0, 400);
     assert_eq!(call(&server, "PUT", &format!("{MAPS}/b"), &map("a")).0, 400);
     assert_eq!(call(&server, "PUT", MAPS, &map("a")).0, 405);
-    assert_eq!(call(&server, "POST", &format!("{MAPS}?dryRun=All"), &map("b")).0, 400);
+    assert_eq!(call(&server, "POST", &format!("{MAPS}?dryRun=Some"), &map("b")).0, 400);
     assert_eq!(get(&server, &format!("{MAPS}?limit=x")).0, 400);
     assert_eq!(get(&server, &format!("{MAPS}?labelSelector=%3D%3D")).0, 400);
     assert_eq!(get(&server, &format!("{MAPS}/a/scale")).0, 404);
     assert_eq!(get(&server, "/api/v1/namespaces/default/nodes").0, 404);
-    let unknown = [("Content-Type", "application/strategic-merge-patch+json")];
+    let unknown = [("Content-Type", "application/unknown-patch+json")];
     assert_eq!(send(&server, "PATCH", &format!("{MAPS}/a"), &unknown, Some(&json!({}))).status, 415);
     let invalid = call(&server, "POST", MAPS, &json!({"metadata": {"name": "A_"}}));
     assert_eq!((invalid.0, &invalid.1["reason"]), (422, &json!("Invalid")));

@@ -518,7 +518,7 @@ fn an_installation_ends_in_time_although_the_server_postpones_requests() {
         let cx = Context::detached_with(clock.clock(), stop.clone());
         let error = std::thread::scope(|scope| {
             let installs = scope.spawn(|| definition.install(&cx, &client, "tests", timeout).unwrap_err());
-            server.wait_for_requests(|requests| requests.iter().any(|request| request.method == "GET"));
+            server.wait_for_requests(|requests| requests.iter().any(|request| request.method() == "GET"));
             if timeout == hour {
                 stop.cancel();
             }

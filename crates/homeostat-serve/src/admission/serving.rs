@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use http::header::{ALLOW, CONTENT_TYPE};
-use http::{HeaderValue, Method, StatusCode};
+use http::header::CONTENT_TYPE;
+use http::{Method, StatusCode};
 use serde_json::Value;
 
 use super::review::{AdmissionReviewer, ReviewStage};
@@ -93,7 +93,7 @@ impl Handler for ReviewHandler {
     fn handle(&self, request: &IncomingRequest) -> Reply {
         if request.method != Method::POST {
             let reply = Reply::text(StatusCode::METHOD_NOT_ALLOWED, "a review must be sent by POST\n");
-            return reply.with_header(ALLOW, HeaderValue::from_static("POST"));
+            return reply.with_header("allow", "POST");
         }
         let sent = request.header(CONTENT_TYPE).unwrap_or_default();
         let media = sent.split(';').next().unwrap_or_default().trim();

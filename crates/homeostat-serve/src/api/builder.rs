@@ -6,10 +6,10 @@ use std::sync::Arc;
 use super::ObjectApi;
 use super::deadlines::WatchDeadlines;
 use super::namespaces::NamespaceFinder;
-use super::openapi::OpenApiDocuments;
 use super::shared::ApiShared;
 use super::store::StoreHealth;
-use crate::kinds::{KindRegistry, NAMESPACE, RegistryError, ServedResource};
+use crate::kinds::{KindRegistry, RegistryError, ServedResource};
+use crate::sync::Mutex;
 use homeostat::base::Clock;
 use homeostat_objects::Client;
 
@@ -66,25 +66,22 @@ impl ObjectApiBuilder {
     /// Returns an error if a kind is registered twice, or has an invalid name, column or schema. The error names the
     /// kind.
     pub fn build(self) -> Result<ObjectApi, RegistryError> {
-        let Self { client, mut resources, clock, most_size } = self;
-        if !resources.iter().any(|resource| *resource.kind() == NAMESPACE) {
-            resources.push(ServedResource::virtual_namespaces());
-        }
-        let kinds = KindRegistry::new(resources)?;
-        let documents = Arc::new(OpenApiDocuments::new(&kinds));
+        let Self { client, resources, clock, most_size } = self;
+        let kinds = Arc::new(KindRegistry::new(resources)?.with_namespaces()?);
         let deadlines = Arc::new(WatchDeadlines::new(clock.clone()));
         let namespaces = NamespaceFinder::new(&client, &kinds, &deadlines);
-        Ok(ObjectApi(Arc::new(ApiShared {
+        let shared = ApiShared {
             client,
             kinds,
             namespaces,
-            documents,
+            documents: Arc::default(),
             store: Arc::new(StoreHealth::new(clock.clone())),
             clock,
             deadlines,
             most_size,
             authorizer: None,
-        })))
+        };
+        Ok(ObjectApi { shared: Arc::new(Mutex::new(shared)), authorizer: None })
     }
 }
 

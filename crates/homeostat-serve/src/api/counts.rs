@@ -1,5 +1,7 @@
 //! Counts stored objects for the status page.
 
+use std::sync::Arc;
+
 use super::ObjectApi;
 use crate::kinds::{ObjectSource, ServedResource};
 use homeostat_objects::{Client, ClientError, Kind, Query};
@@ -16,11 +18,11 @@ pub(crate) struct KindCount {
 impl ObjectApi {
     /// Counts the objects of those stored kinds that `may_list` accepts.
     pub(crate) fn counts(&self, may_list: impl Fn(&Kind) -> bool) -> Vec<KindCount> {
-        let client = &self.0.client;
+        let client = self.client();
         let is_local = client.capabilities().local;
-        let stored: Vec<_> = self.stored_kinds().collect();
-        let count = |kind: &&Kind| KindCount {
-            kind: (*kind).clone(),
+        let stored = self.stored_kinds();
+        let count = |kind: &Kind| KindCount {
+            kind: kind.clone(),
             command: command(kind, &stored),
             count: is_local.then(|| Ok(client.list(kind, &Query::all())?.items.len())),
         };
@@ -29,7 +31,7 @@ impl ObjectApi {
 }
 
 /// Returns the `kubectl` command that lists objects of a kind.
-fn command(kind: &Kind, stored: &[&Kind]) -> String {
+fn command(kind: &Kind, stored: &[Kind]) -> String {
     let plural = kind.plural();
     let is_unique = stored.iter().filter(|other| other.plural() == plural).count() == 1;
     let name = if is_unique { plural.into_owned() } else { full_name(kind) };
@@ -38,19 +40,20 @@ fn command(kind: &Kind, stored: &[&Kind]) -> String {
 
 impl ObjectApi {
     /// Returns the client that stores the objects.
-    pub(crate) fn client(&self) -> &dyn Client {
-        &*self.0.client
+    pub(crate) fn client(&self) -> Arc<dyn Client> {
+        Arc::clone(&self.shared.lock().client)
     }
 
     /// Returns the stored kind with this name, such as `sites.v1.example.com`.
-    pub(crate) fn stored_kind(&self, name: &str) -> Option<&Kind> {
-        self.stored_kinds().find(|kind| full_name(kind) == name)
+    pub(crate) fn stored_kind(&self, name: &str) -> Option<Kind> {
+        self.stored_kinds().into_iter().find(|kind| full_name(kind) == name)
     }
 
     /// Returns the kinds that the client stores.
-    pub(crate) fn stored_kinds(&self) -> impl Iterator<Item = &Kind> {
-        let stored = self.0.kinds.iter().filter(|resource| resource.source() == ObjectSource::Stored);
-        stored.map(ServedResource::kind)
+    pub(crate) fn stored_kinds(&self) -> Vec<Kind> {
+        let shared = self.shared.lock();
+        let stored = shared.kinds.iter().filter(|resource| resource.source() == ObjectSource::Stored);
+        stored.map(ServedResource::kind).cloned().collect()
     }
 }
 

@@ -46,6 +46,7 @@ use serde_json::Value;
 use self::accept::{DiscoveryForm, discovery_form, object_form};
 pub use self::builder::ObjectApiBuilder;
 pub(crate) use self::counts::{KindCount, full_name};
+use self::openapi::OpenApiDocuments;
 use self::params::VersionMatch;
 use self::remove::DeleteCall;
 use self::route::{ApiTarget, ObjectsTarget, target};
@@ -56,14 +57,15 @@ use self::store::StoreUse;
 use self::table::{ObjectView, RowContent, list_reply};
 use self::watch::{ServedWatch, now};
 use self::write::WriteCall;
-use crate::access::{Access, AccessTarget};
+use crate::access::{Access, AccessTarget, Authorizer};
 use crate::http::{Handler, IncomingRequest, Reply, ReplyBody, canonical_path};
-use crate::kinds::{ObjectSource, ServedResource};
+use crate::kinds::{ObjectSource, RegistryError, ServedResource};
+use crate::sync::Mutex;
 use homeostat_objects::{Client, Kind, ObjectList, Query, SharedObject};
 
 /// Serves a client's objects like a Kubernetes API server, to `kubectl` and other clients.
 ///
-/// It serves only the registered kinds. Clones share all state. It is tested with `kubectl`, the Python client
+/// It serves only the registered kinds, which may [change](Self::serve). Clones share all state. It is tested with `kubectl`, the Python client
 /// `kubernetes`, kube-rs and `KubernetesClient`.
 ///
 /// # Differences from Kubernetes
@@ -101,7 +103,11 @@ use homeostat_objects::{Client, Kind, ObjectList, Query, SharedObject};
 /// # Ok::<_, homeostat_serve::RegistryError>(())
 /// ```
 #[derive(Clone)]
-pub struct ObjectApi(Arc<ApiShared>);
+pub struct ObjectApi {
+    /// The state for the next request.
+    shared: Arc<Mutex<ApiShared>>,
+    authorizer: Option<Authorizer>,
+}
 
 impl ObjectApi {
     /// Creates a builder for an API for this client's objects, without any kinds.
@@ -110,20 +116,55 @@ impl ObjectApi {
     }
 
     /// Returns the health of the store.
-    pub(crate) fn store(&self) -> &Arc<StoreHealth> {
-        &self.0.store
+    pub(crate) fn store(&self) -> Arc<StoreHealth> {
+        Arc::clone(&self.shared.lock().store)
     }
 
     /// Returns the served kinds, without virtual namespaces.
-    pub fn kinds(&self) -> impl Iterator<Item = &Kind> {
-        let served = self.0.kinds.iter().filter(|resource| resource.source() != ObjectSource::Namespaces);
-        served.map(ServedResource::kind)
+    #[must_use]
+    pub fn kinds(&self) -> Vec<Kind> {
+        let shared = self.shared.lock();
+        let served = shared.kinds.iter().filter(|resource| resource.source() != ObjectSource::Namespaces);
+        served.map(ServedResource::kind).cloned().collect()
+    }
+
+    /// Starts to serve a kind, as Kubernetes does once a custom resource definition is installed. A kind that is
+    /// already served is replaced.
+    ///
+    /// The next request sees the kind. Replies and watches that have begun continue.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`build`](ObjectApiBuilder::build). Then the served kinds do not change.
+    pub fn serve(&self, resource: ServedResource) -> Result<(), RegistryError> {
+        let mut shared = self.shared.lock();
+        *shared = shared.serving(shared.kinds.with(resource)?.with_namespaces()?);
+        Ok(())
+    }
+
+    /// Stops serving a kind. Returns false if it was not served.
+    ///
+    /// Later requests for the kind get status 404. Its objects stay stored, and its open watches continue.
+    pub fn withdraw(&self, kind: &Kind) -> bool {
+        let mut shared = self.shared.lock();
+        let kinds = shared.kinds.without(kind);
+        let was_served = kinds.iter().count() < shared.kinds.iter().count();
+        // The virtual namespaces cannot be refused, because the old kinds had namespaces.
+        if let Ok(kinds) = kinds.with_namespaces() {
+            *shared = shared.serving(kinds);
+        }
+        was_served
+    }
+
+    /// Returns the state for one request.
+    fn current(&self) -> ApiShared {
+        ApiShared { authorizer: self.authorizer.clone(), ..self.shared.lock().clone() }
     }
 }
 
 impl Handler for ObjectApi {
     fn handle(&self, request: &IncomingRequest) -> Reply {
-        self.0.answer(request).unwrap_or_else(|error| error.reply())
+        self.current().answer(request).unwrap_or_else(|error| error.reply())
     }
 }
 
@@ -144,7 +185,8 @@ impl ApiShared {
             Some(ApiTarget::OpenApi(segments)) => {
                 only(is_read)?;
                 self.check_path(request)?;
-                let document = self.documents.reply(request, segments);
+                let documents = self.documents.get_or_init(|| OpenApiDocuments::new(&self.kinds));
+                let document = documents.reply(request, segments);
                 Ok(document.map_or_else(unknown, |document| tagged(request, document)))
             }
             Some(ApiTarget::AccessReview(plural)) => {
@@ -394,6 +436,6 @@ fn tagged(request: &IncomingRequest, reply: Reply) -> Reply {
 
 impl fmt::Debug for ObjectApi {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ObjectApi").field("kinds", &self.kinds().collect::<Vec<_>>()).finish_non_exhaustive()
+        f.debug_struct("ObjectApi").field("kinds", &self.kinds()).finish_non_exhaustive()
     }
 }

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use super::ObjectApi;
-use super::shared::ApiShared;
 use crate::access::Authorizer;
 use crate::server::ServerBuilder;
 
@@ -34,7 +33,7 @@ impl ServerBuilder {
     /// # Ok::<_, homeostat::BoxError>(())
     /// ```
     pub fn objects(self, api: &ObjectApi) -> Self {
-        let (api, store) = (api.clone(), Arc::clone(api.store()));
+        let (api, store) = (api.clone(), api.store());
         self.object_store(store).object_handler(move |authorizer| Arc::new(api.authorized_by(authorizer)))
     }
 }
@@ -42,6 +41,6 @@ impl ServerBuilder {
 impl ObjectApi {
     /// Returns the same API with this authorizer.
     pub(super) fn authorized_by(&self, authorizer: &Authorizer) -> Self {
-        Self(Arc::new(ApiShared { authorizer: Some(Arc::clone(authorizer)), ..ApiShared::clone(&self.0) }))
+        Self { authorizer: Some(Arc::clone(authorizer)), shared: Arc::clone(&self.shared) }
     }
 }

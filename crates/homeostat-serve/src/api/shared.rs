@@ -1,6 +1,6 @@
 //! The state that all requests share.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use http::StatusCode;
 
@@ -16,9 +16,10 @@ use homeostat_objects::{Client, SharedObject};
 #[derive(Clone)]
 pub(super) struct ApiShared {
     pub(super) client: Arc<dyn Client>,
-    pub(super) kinds: KindRegistry,
+    pub(super) kinds: Arc<KindRegistry>,
     pub(super) namespaces: NamespaceFinder,
-    pub(super) documents: Arc<OpenApiDocuments>,
+    /// Created for the first request that needs them.
+    pub(super) documents: Arc<OnceLock<OpenApiDocuments>>,
     pub(super) clock: Clock,
     pub(super) deadlines: Arc<WatchDeadlines>,
     pub(super) store: Arc<StoreHealth>,
@@ -34,6 +35,13 @@ pub(super) struct WriteOutcome {
 }
 
 impl ApiShared {
+    /// Returns the same state with other kinds.
+    pub(super) fn serving(&self, kinds: KindRegistry) -> Self {
+        let kinds = Arc::new(kinds);
+        let namespaces = NamespaceFinder::new(&self.client, &kinds, &self.deadlines);
+        Self { kinds, namespaces, documents: Arc::default(), ..self.clone() }
+    }
+
     /// Asks the authorizer whether a user may do something.
     pub(super) fn access(&self, user: &UserInfo, verb: &'static str, target: AccessTarget) -> Access {
         let Some(authorizer) = &self.authorizer else { return Access::Allow };

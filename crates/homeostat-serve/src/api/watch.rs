@@ -15,9 +15,9 @@ use super::reads::ObjectReader;
 use super::status::StatusError;
 use super::store::{StoreHealth, StoreUse};
 use super::table::{ObjectView, RowContent, footprint};
-use crate::http::{Reply, ReplyBody, ReplySink, SinkWriter};
+use crate::http::{Reply, ReplyBody, ReplyStream, SinkWriter};
 use crate::kinds::ServedResource;
-use homeostat::base::{CancellationToken, Clock};
+use homeostat::base::Clock;
 use homeostat_objects::{ClientError, Query, SharedObject, WatchEvent};
 
 /// A watch that a client has requested.
@@ -44,7 +44,7 @@ impl ServedWatch {
     pub(super) fn reply(self) -> Reply {
         let headers = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static(self.view().stream_media()))]);
         let holds = footprint(&self.initial);
-        let run = move |sink: &mut dyn ReplySink, gone: &CancellationToken| self.run(sink, gone);
+        let run = move |out: &mut ReplyStream<'_>| self.run(out);
         Reply { status: StatusCode::OK, headers, body: ReplyBody::Stream(Box::new(run)), holds, logged: None }
     }
 
@@ -52,8 +52,8 @@ impl ServedWatch {
     ///
     /// If the next object is large and other replies use the memory, the watch also ends. Its client resumes later
     /// from the last version that it has received.
-    fn run(mut self, sink: &mut dyn ReplySink, gone: &CancellationToken) -> io::Result<()> {
-        let stop = gone.child();
+    fn run(mut self, sink: &mut ReplyStream<'_>) -> io::Result<()> {
+        let stop = sink.gone().child();
         let _deadline = self.timeout.map(|timeout| self.deadlines.cancel_after(timeout, &stop)).transpose()?;
         let mut heads = true;
         let initial = std::mem::take(&mut self.initial);
@@ -100,18 +100,18 @@ impl ServedWatch {
         Ok(())
     }
 
-    fn send(&self, sink: &mut dyn ReplySink, kind: &str, object: &SharedObject, heads: bool) -> io::Result<()> {
+    fn send(&self, sink: &mut ReplyStream<'_>, kind: &str, object: &SharedObject, heads: bool) -> io::Result<()> {
         let view = self.view();
         self.send_event(sink, kind, |out| view.write_object(object, heads, out))
     }
 
-    fn send_bookmark(&self, sink: &mut dyn ReplySink, version: &str, ends_initial: bool) -> io::Result<()> {
+    fn send_bookmark(&self, sink: &mut ReplyStream<'_>, version: &str, ends_initial: bool) -> io::Result<()> {
         let view = self.view();
         let mark = view.other(&view.bookmark(version, ends_initial));
         self.send_event(sink, "BOOKMARK", |out| out.write_all(&mark))
     }
 
-    fn send_error(&self, sink: &mut dyn ReplySink, error: &ClientError) -> io::Result<()> {
+    fn send_error(&self, sink: &mut ReplyStream<'_>, error: &ClientError) -> io::Result<()> {
         let error = StatusError::of_client(error);
         if let Some(cause) = error.store_failure() {
             self.store.failed(StoreUse::Read, cause);
@@ -123,7 +123,7 @@ impl ServedWatch {
     /// Sends an event. `write` writes the event's object.
     fn send_event(
         &self,
-        sink: &mut dyn ReplySink,
+        sink: &mut ReplyStream<'_>,
         kind: &str,
         write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
     ) -> io::Result<()> {

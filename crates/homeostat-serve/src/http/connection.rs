@@ -6,18 +6,19 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use http::{HeaderMap, Method, StatusCode};
 
 #[cfg(feature = "tls")]
 use super::counts::increment;
 use super::date::http_date;
 use super::head::{RequestHead, UnreadableRequest};
 use super::memory::{BodyReservation, Overload, ReplyReservation};
-use super::message::{IncomingRequest, PART, PartsBody, Reply, ReplyBody, StreamBody};
+use super::message::{PART, PartsBody, Reply, ReplyBody, ReplyStream, StreamBody};
 use super::parser::RequestParser;
 use super::parts::{GZIP_MEMORY, PartHead, PartSender, compresses};
 use super::registry::{ConnectionPhase, ConnectionSlot};
 use super::reply::{ReplyFrame, StreamWriter, full_reply, stream_head};
+use super::request::IncomingRequest;
 use super::service::{PeerInfo, RefusedRequest};
 use super::shared::HttpShared;
 use super::transport::ServerTransport;
@@ -246,6 +247,7 @@ impl ConnectionServer<'_> {
             body,
             user,
             peer,
+            connection: self.slot.number,
         };
         match catch_unwind(AssertUnwindSafe(|| self.shared.service.answer(request))) {
             Ok(reply) => reply,
@@ -296,6 +298,10 @@ impl ConnectionServer<'_> {
                 Ok(AfterRequest::Linger)
             }
             ReplyBody::Stream(body) => self.send_stream(frame, status, &headers, body, memory),
+            ReplyBody::HangUp => {
+                self.shared.counts.reply(self.verb, status);
+                Ok(AfterRequest::Closed)
+            }
         }
     }
 
@@ -336,7 +342,7 @@ impl ConnectionServer<'_> {
                 "TooManyRequests",
                 "this client address has too many open streams: end some, or raise `streams_per_client`",
             );
-            return self.send(frame, refusal.with_header(header::RETRY_AFTER, HeaderValue::from_static("10")));
+            return self.send(frame, refusal.with_header("retry-after", "10"));
         };
         self.shared.counts.reply(self.verb, status);
         let frame = ReplyFrame { closes: true, ..frame };
@@ -354,7 +360,7 @@ impl ConnectionServer<'_> {
         let counts = &*shared.counts;
         let memory = &mut memory;
         let mut writer = StreamWriter { transport, slot, chunks, memory, counts, failed: false, refused: false };
-        let result = catch_unwind(AssertUnwindSafe(|| body(&mut writer, &token)));
+        let result = catch_unwind(AssertUnwindSafe(|| body(&mut ReplyStream::new(&mut writer, &token))));
         writer.memory.release();
         let ended = match result {
             Ok(Ok(())) => writer.end(),
@@ -391,7 +397,7 @@ fn overloaded(parts: &str, overload: Overload) -> Reply {
         Overload::Client => (StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", " of this client address", "its"),
     };
     let message = format!("the {parts} of other requests{of} use {all} memory for {parts}");
-    Reply::failure(status, reason, &message).with_header(header::RETRY_AFTER, HeaderValue::from_static("1"))
+    Reply::failure(status, reason, &message).with_header("retry-after", "1")
 }
 
 /// Why no request was read.

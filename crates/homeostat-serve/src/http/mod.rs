@@ -19,6 +19,7 @@ mod parts;
 mod poll;
 mod registry;
 mod reply;
+mod request;
 mod roster;
 mod service;
 mod shared;
@@ -32,13 +33,15 @@ pub(crate) use self::counts::{HttpCounts, increment, value};
 pub(crate) use self::head::RequestHead;
 pub(crate) use self::idle::IdleSockets;
 pub(crate) use self::limits::HttpLimits;
-pub(crate) use self::message::{
-    Handler, IncomingRequest, LoggedOutcome, Reply, ReplyBody, ReplySink, SinkWriter, is_false,
-};
+#[cfg(test)]
+pub(crate) use self::message::ReplySink;
+pub(crate) use self::message::{Handler, LoggedOutcome, ReplyBody, SinkWriter, is_false};
+pub use self::message::{Reply, ReplyStream};
 #[cfg(test)]
 pub(crate) use self::parser::parse_request_head;
 pub(crate) use self::poll::Poll;
 pub(crate) use self::registry::{ConnectionRegistry, client_of};
+pub use self::request::IncomingRequest;
 pub(crate) use self::roster::ThreadRoster;
 pub(crate) use self::service::{PeerInfo, RefusedRequest, Service};
 pub(crate) use self::shared::HttpShared;

@@ -165,9 +165,14 @@ impl ConnectionRegistry {
         }
     }
 
-    /// Ends all connections.
+    /// Stops, and ends all connections.
     pub(crate) fn abort(&self) {
         self.stop();
+        self.disconnect();
+    }
+
+    /// Ends all connections.
+    pub(crate) fn disconnect(&self) {
         self.end(|_| true);
     }
 

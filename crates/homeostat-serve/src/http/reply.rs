@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use http::{HeaderMap, HeaderName, Method, StatusCode, header};
 use serde_json::json;
 
 use super::counts::{HttpCounts, increment};
@@ -185,16 +185,12 @@ impl Reply {
         });
         Self::json(status, &json)
     }
-
-    /// Sets a header.
-    pub(crate) fn with_header(mut self, name: HeaderName, value: HeaderValue) -> Self {
-        self.headers.insert(name, value);
-        self
-    }
 }
 
 #[cfg(test)]
 mod tests {
+    use http::HeaderValue;
+
     use super::*;
 
     const FRAME: ReplyFrame = ReplyFrame { closes: false, ..ReplyFrame::LAST };

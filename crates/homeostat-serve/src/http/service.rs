@@ -4,7 +4,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use super::head::RequestHead;
-use super::message::{IncomingRequest, Reply};
+use super::message::Reply;
+use super::request::IncomingRequest;
 use crate::access::UserInfo;
 
 /// The two ends of a connection.

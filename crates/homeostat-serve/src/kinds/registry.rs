@@ -5,6 +5,7 @@ use std::error::Error;
 use std::fmt;
 
 use super::column::PrintColumn;
+use super::presets::NAMESPACE;
 use super::resource::ServedResource;
 use crate::admission::{SchemaFault, StructuralSchema};
 use homeostat_objects::Kind;
@@ -50,10 +51,36 @@ impl KindRegistry {
     pub(crate) fn new(resources: impl IntoIterator<Item = ServedResource>) -> Result<Self, RegistryError> {
         let mut registry = Self::default();
         for resource in resources {
-            let kind = Box::new(resource.kind.clone());
-            registry.add(resource).map_err(|fault| RegistryError { kind, fault })?;
+            registry.register(resource)?;
         }
         Ok(registry)
+    }
+
+    /// Returns these kinds and another one, which replaces the kind of the same name.
+    pub(crate) fn with(&self, resource: ServedResource) -> Result<Self, RegistryError> {
+        let mut registry = self.without(&resource.kind);
+        registry.register(resource)?;
+        Ok(registry)
+    }
+
+    /// Returns these kinds without one of them.
+    pub(crate) fn without(&self, kind: &Kind) -> Self {
+        let mut registry = self.clone();
+        registry.resources.retain(|_, known| !known.kind.is_named(&kind.api_version(), kind.name()));
+        registry
+    }
+
+    /// Returns these kinds, and virtual namespaces if there are no others.
+    pub(crate) fn with_namespaces(mut self) -> Result<Self, RegistryError> {
+        if !self.resources.values().any(|known| known.kind == NAMESPACE) {
+            self.register(ServedResource::virtual_namespaces())?;
+        }
+        Ok(self)
+    }
+
+    fn register(&mut self, resource: ServedResource) -> Result<(), RegistryError> {
+        let kind = Box::new(resource.kind.clone());
+        self.add(resource).map_err(|fault| RegistryError { kind, fault })
     }
 
     fn add(&mut self, mut resource: ServedResource) -> Result<(), KindFault> {

@@ -94,7 +94,7 @@ impl StatusPages {
         let shown = self.objects.as_ref().map(ObjectApi::store);
         let served = self.server.as_ref().and_then(|server| server.store.as_ref());
         if kind == CheckKind::Ready
-            && let Some(store) = served.or(shown)
+            && let Some(store) = served.cloned().or(shown)
         {
             results.push(CheckResult { name: STORE_CHECK.to_owned(), failure: store.fault() });
         }
@@ -211,8 +211,9 @@ impl StatusPages {
         let text = request.parameter("q").unwrap_or_default();
         let found = search::find(manager, &self.history.runs, text);
         let objects = self.objects.as_ref().filter(|api| api.client().capabilities().local).map(|api| {
-            let kinds: Vec<_> = api.stored_kinds().filter(|kind| self.may_list(&request.user, kind)).collect();
-            search::find_objects(api.client(), &kinds, text)
+            let kinds: Vec<_> =
+                api.stored_kinds().into_iter().filter(|kind| self.may_list(&request.user, kind)).collect();
+            search::find_objects(&*api.client(), &kinds.iter().collect::<Vec<_>>(), text)
         });
         let tab = Tab::plain(format!("{text} · search · {}", manager.name()));
         let live = search::live_part(manager.name(), text, &found, &objects.unwrap_or_default(), &tab);
@@ -231,7 +232,7 @@ impl StatusPages {
         }
         let user = &request.user;
         let is_allowed = match &key {
-            None => self.may_list(user, kind),
+            None => self.may_list(user, &kind),
             Some(key) => {
                 let target = AccessTarget::objects(kind.group(), kind.plural(), key.namespace(), key.name());
                 self.may(user, "get", target)
@@ -240,10 +241,11 @@ impl StatusPages {
         if !is_allowed {
             return Reply::text(StatusCode::FORBIDDEN, "you may not read these objects\n");
         }
+        let client = api.client();
         let object_page = ObjectPage {
             manager: manager.name(),
-            client: api.client(),
-            kind,
+            client: &*client,
+            kind: &kind,
             kubectl: &self.kubectl,
             time: manager.clock().time_of_day(),
         };
@@ -254,7 +256,7 @@ impl StatusPages {
         let tab = Tab::plain(format!("{} · {} · {}", key.name(), kind.name(), manager.name()));
         let events = EventRecorder::KIND;
         let target = AccessTarget::objects(events.group(), events.plural(), key.namespace(), "");
-        let has_events = api.kinds().any(|served| *served == events) && self.may(user, "list", target);
+        let has_events = api.kinds().contains(&events) && self.may(user, "list", target);
         let (live, exists) = object_page.object(&key, has_events, &tab);
         page(request, if exists { StatusCode::OK } else { StatusCode::NOT_FOUND }, &tab, live)
     }

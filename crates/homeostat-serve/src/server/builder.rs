@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use super::checks::{check_addresses, check_limits, check_public_paths, check_review_paths};
 use super::hosts::AllowedHosts;
+use super::layer::Layer;
 use super::service::ServerService;
 use super::throttle::GuessThrottle;
 use super::users::KnownUsers;
@@ -61,6 +62,7 @@ pub struct ServerBuilder {
     store: Option<Arc<StoreHealth>>,
     pages: Option<PageHandlerFactory>,
     reviews: Vec<(String, Arc<dyn Handler>)>,
+    pub(super) layer: Option<Layer>,
     limits: HttpLimits,
     connections_per_client: Option<usize>,
     streams_per_client: Option<usize>,
@@ -96,6 +98,7 @@ impl ServerBuilder {
             store: None,
             pages: None,
             reviews: Vec::new(),
+            layer: None,
             limits: HttpLimits::default(),
             connections_per_client: None,
             streams_per_client: None,
@@ -384,6 +387,7 @@ impl ServerBuilder {
             objects: self.objects.map(|make| make(&authorizer)),
             pages: self.pages.map(|make| make(context)),
             reviews: self.reviews,
+            layer: self.layer,
             authorizer,
             counts,
             refusals: LogLimiter::new(clock.clone()),

@@ -78,6 +78,13 @@ impl ServerControl {
         self.addresses.first().map(|address| format!("{scheme}://{address}")).unwrap_or_default()
     }
 
+    /// Closes all connections at once, also in the middle of a reply. The server accepts new ones.
+    ///
+    /// Handlers that run now finish, but their replies are lost.
+    pub fn disconnect(&self) {
+        self.registry.disconnect();
+    }
+
     /// Returns the counts.
     #[must_use]
     pub fn counts(&self) -> ServerCounts {

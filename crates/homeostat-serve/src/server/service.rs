@@ -4,10 +4,11 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{HeaderName, HeaderValue, Method, StatusCode, header};
+use http::{HeaderMap, HeaderName, Method, StatusCode, header};
 use serde_json::Value;
 
 use super::hosts::{AllowedHosts, check_origin};
+use super::layer::{Layer, NextHandler};
 use super::throttle::GuessThrottle;
 use super::users::{ClientCredentials, KnownUsers};
 use super::verb::metric_verb;
@@ -42,6 +43,7 @@ pub(super) struct ServerService {
     pub(super) pages: Option<Arc<dyn Handler>>,
     /// The handlers of admission reviews, by path.
     pub(super) reviews: Vec<(String, Arc<dyn Handler>)>,
+    pub(super) layer: Option<Layer>,
     pub(super) counts: Arc<HttpCounts>,
     pub(super) clock: Clock,
     /// Limits the log lines about refused reads and unknown users, by client address and status.
@@ -69,7 +71,7 @@ impl Service for ServerService {
                     self.log_write(&line, asks_for_dry_run(query), &missing);
                 }
             }
-            let reply = refusal(head, status, &message, self.challenge(status, peer));
+            let reply = refusal(&head.target.segments, status, &message, self.challenge(status, peer));
             Box::new(RefusedRequest { reply, delay })
         })
     }
@@ -87,14 +89,9 @@ impl Service for ServerService {
     }
 
     fn answer(&self, request: IncomingRequest) -> Reply {
-        let handler = if is_object_path(&request.segments) {
-            self.objects.as_ref()
-        } else {
-            self.reviewer(&canonical_path(&request.segments)).or(self.pages.as_ref())
-        };
-        let reply = match handler {
-            Some(handler) => handler.handle(&request),
-            None => Reply::failure(StatusCode::NOT_FOUND, "NotFound", "the server has no such path"),
+        let reply = match &self.layer {
+            Some(layer) => layer(&request, &NextHandler(self)),
+            None => self.handle(&request),
         };
         if !is_own_review(&request.segments) {
             let IncomingRequest { method, path, query, user, peer, .. } = &request;
@@ -149,14 +146,10 @@ impl ServerService {
         let forbid = |message: String| AccessRefusal::new(StatusCode::FORBIDDEN, UserInfo::default(), message);
         self.hosts.check(head, peer.local).map_err(forbid)?;
         check_origin(head, peer).map_err(|message| forbid(message.to_owned()))?;
-        if head.headers.contains_key(&IMPERSONATED_USER) {
-            return Err(forbid("the server does not let users act as other users".to_owned()));
-        }
-        // Otherwise the request would have rights that its user meant to drop.
-        if let Some(name) = head.headers.keys().find(|name| name.as_str().starts_with(IMPERSONATION)) {
-            let message =
-                format!("the header {name} needs Impersonate-User, and users may not act as other users here");
-            return Err(AccessRefusal::new(StatusCode::BAD_REQUEST, UserInfo::default(), message));
+        // A layer sees these requests first.
+        if self.layer.is_none() {
+            check_impersonation(&head.headers)
+                .map_err(|(status, message)| AccessRefusal::new(status, UserInfo::default(), message))?;
         }
         let path = canonical_path(&head.target.segments);
         let can_be_public = match head.method {
@@ -188,6 +181,22 @@ impl ServerService {
                 let message = format!("{request} is forbidden: {reason}");
                 Err(AccessRefusal::new(StatusCode::FORBIDDEN, request.user, message))
             }
+        }
+    }
+
+    /// Answers a request by the handler of its path.
+    pub(super) fn handle(&self, request: &IncomingRequest) -> Reply {
+        if let Err((status, message)) = check_impersonation(&request.headers) {
+            return refusal(&request.segments, status, &message, None);
+        }
+        let handler = if is_object_path(&request.segments) {
+            self.objects.as_ref()
+        } else {
+            self.reviewer(&canonical_path(&request.segments)).or(self.pages.as_ref())
+        };
+        match handler {
+            Some(handler) => handler.handle(request),
+            None => Reply::failure(StatusCode::NOT_FOUND, "NotFound", "the server has no such path"),
         }
     }
 
@@ -227,10 +236,10 @@ impl ServerService {
     }
 
     /// Returns the header that tells a client how to log in.
-    fn challenge(&self, status: StatusCode, peer: &PeerInfo) -> Option<HeaderValue> {
+    fn challenge(&self, status: StatusCode, peer: &PeerInfo) -> Option<&'static str> {
         let is_private = peer.is_tls || peer.peer.ip().to_canonical().is_loopback();
         let scheme = if self.users.has_passwords() && is_private { "Basic realm=\"homeostat\"" } else { "Bearer" };
-        (status == StatusCode::UNAUTHORIZED).then(|| HeaderValue::from_static(scheme))
+        (status == StatusCode::UNAUTHORIZED).then_some(scheme)
     }
 
     /// Returns how many lines about refusals were omitted before this one. Returns `None` if this line must be omitted
@@ -274,6 +283,21 @@ struct LoggedRequest<'a> {
 impl LoggedRequest<'_> {
     fn user_name(&self) -> String {
         if self.user.name.is_empty() { "anonymous".to_owned() } else { one_line(&self.user.name) }
+    }
+}
+
+/// Refuses requests that act as another user. Without their user, they would have rights that they meant to drop.
+fn check_impersonation(headers: &HeaderMap) -> Result<(), (StatusCode, String)> {
+    if headers.contains_key(&IMPERSONATED_USER) {
+        return Err((StatusCode::FORBIDDEN, "the server does not let users act as other users".to_owned()));
+    }
+    match headers.keys().find(|name| name.as_str().starts_with(IMPERSONATION)) {
+        None => Ok(()),
+        Some(name) => {
+            let message =
+                format!("the header {name} needs Impersonate-User, and users may not act as other users here");
+            Err((StatusCode::BAD_REQUEST, message))
+        }
     }
 }
 
@@ -329,8 +353,8 @@ fn verb(method: &Method) -> &'static str {
 }
 
 /// Returns the reply to a refused request. Kubernetes clients get a `Status`, and other clients get text.
-fn refusal(head: &RequestHead, status: StatusCode, message: &str, challenge: Option<HeaderValue>) -> Reply {
-    let reply = if is_object_path(&head.target.segments) {
+fn refusal(segments: &[String], status: StatusCode, message: &str, challenge: Option<&str>) -> Reply {
+    let reply = if is_object_path(segments) {
         let reason = match status {
             StatusCode::BAD_REQUEST => "BadRequest",
             StatusCode::UNAUTHORIZED => "Unauthorized",
@@ -342,7 +366,7 @@ fn refusal(head: &RequestHead, status: StatusCode, message: &str, challenge: Opt
         Reply::text(status, format!("{message}\n"))
     };
     match challenge {
-        Some(challenge) => reply.with_header(header::WWW_AUTHENTICATE, challenge),
+        Some(challenge) => reply.with_header("www-authenticate", challenge),
         None => reply,
     }
 }

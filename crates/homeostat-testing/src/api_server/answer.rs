@@ -1,12 +1,18 @@
 //! Scripted answers.
 
+use std::io::{self, Write};
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use serde_json::{Value, json};
 
 use homeostat::base::CancellationToken;
+use homeostat_serve::{IncomingRequest, Reply, ReplyStream};
 
 /// An answer of an [`ApiServer`](super::ApiServer): status, headers, and a body in steps.
 ///
-/// The server sends each step immediately, as a separate chunk. After the last step the body ends normally.
+/// The server sends a body that only has texts at once. Otherwise it sends each step immediately, as a separate chunk, and
+/// the connection ends after the last step.
 ///
 /// # Examples
 ///
@@ -28,17 +34,19 @@ use homeostat::base::CancellationToken;
 #[derive(Clone, Debug)]
 #[must_use = "an answer does nothing until a rule gives it"]
 pub struct ServerAnswer {
-    pub(super) source: Source,
-    pub(super) headers: Vec<(String, String)>,
-    pub(super) gzip: bool,
+    source: Source,
+    headers: Vec<(String, String)>,
+    gzip: bool,
     /// The number of body bytes after which the connection is cut.
-    pub(super) most: Option<usize>,
-    pub(super) bookmarks: bool,
+    most: Option<usize>,
+    bookmarks: bool,
 }
+
+const JSON: &str = "application/json";
 
 /// Where an answer is taken from.
 #[derive(Clone, Debug)]
-pub(super) enum Source {
+enum Source {
     /// The objects of the server.
     Stored,
     /// A status and a body.
@@ -49,7 +57,7 @@ pub(super) enum Source {
 
 /// A step of a body.
 #[derive(Clone, Debug)]
-pub(super) enum Step {
+enum Step {
     Text(Vec<u8>),
     Wait(CancellationToken),
     Stall,
@@ -59,7 +67,7 @@ pub(super) enum Step {
 
 impl Step {
     /// Returns the text of a step that only sends text.
-    pub(super) fn text(&self) -> Option<&[u8]> {
+    fn text(&self) -> Option<&[u8]> {
         match self {
             Self::Text(text) => Some(text),
             _ => None,
@@ -89,7 +97,7 @@ impl ServerAnswer {
         Self::of(Source::Stored)
     }
 
-    /// Returns an answer that closes the connection instead of sending anything.
+    /// Returns an answer that [closes the connection](Reply::hang_up) instead of sending anything.
     pub fn hang_up() -> Self {
         Self::of(Source::HangUp)
     }
@@ -164,6 +172,36 @@ impl ServerAnswer {
         self.step(Step::Repeat(text.into()))
     }
 
+    /// Returns the reply to a request. `stored` answers from the objects of the server.
+    pub(super) fn reply(self, request: &IncomingRequest, stored: impl FnOnce(&IncomingRequest) -> Reply) -> Reply {
+        let reply = match self.source {
+            Source::HangUp => return Reply::hang_up(),
+            Source::Stored if self.bookmarks => stored(request),
+            Source::Stored => stored(&request.without_parameter("allowWatchBookmarks")),
+            Source::Script(status, steps) => match steps.iter().map(Step::text).collect::<Option<Vec<_>>>() {
+                Some(texts) => Reply::empty(status).with_body(JSON, texts.concat()),
+                None => Reply::empty(status).with_stream(JSON, |out| send_steps(steps, out)),
+            },
+        };
+        let (gzip, mut left) = (self.gzip, self.most);
+        let reply = self.headers.iter().fold(reply, |reply, (name, value)| reply.with_header(name, value));
+        if !gzip && left.is_none() {
+            return reply;
+        }
+        reply.with_filter(move |part, out| {
+            let kept = &part[..part.len().min(left.unwrap_or(usize::MAX))];
+            out.send(&if gzip { compressed(kept)? } else { kept.to_vec() })?;
+            match &mut left {
+                Some(left) if *left == kept.len() => Err(io::ErrorKind::ConnectionAborted.into()),
+                Some(left) => {
+                    *left -= kept.len();
+                    Ok(())
+                }
+                None => Ok(()),
+            }
+        })
+    }
+
     fn step(mut self, step: Step) -> Self {
         if let Source::Script(_, steps) = &mut self.source {
             steps.push(step);
@@ -172,8 +210,43 @@ impl ServerAnswer {
     }
 }
 
+/// Sends the steps of a body. An error breaks it off.
+fn send_steps(steps: Vec<Step>, out: &mut ReplyStream<'_>) -> io::Result<()> {
+    let cut = || Err(io::ErrorKind::ConnectionAborted.into());
+    for step in steps {
+        match step {
+            Step::Text(text) => out.send(&text)?,
+            Step::Wait(go_on) => {
+                let either = CancellationToken::new();
+                let (one, other) = (either.clone(), either.clone());
+                let registered = (go_on.on_cancel(move || one.cancel()), out.gone().on_cancel(move || other.cancel()));
+                either.wait();
+                drop(registered);
+                if !go_on.is_cancelled() {
+                    return cut();
+                }
+            }
+            Step::Stall => {
+                out.gone().wait();
+                return cut();
+            }
+            Step::Cut => return cut(),
+            Step::Repeat(text) => loop {
+                out.send(&text)?;
+            },
+        }
+    }
+    Ok(())
+}
+
+fn compressed(bytes: &[u8]) -> io::Result<Vec<u8>> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+    encoder.write_all(bytes)?;
+    encoder.finish()
+}
+
 /// Returns a `Status` that reports an error.
-pub(super) fn error_status(code: u16, reason: &str, message: &str) -> Value {
+fn error_status(code: u16, reason: &str, message: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Status", "metadata": {}, "status": "Failure",
         "message": message, "reason": reason, "code": code,

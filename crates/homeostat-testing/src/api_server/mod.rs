@@ -1,50 +1,45 @@
 //! An API server for tests.
 
 mod answer;
-mod connection;
-mod discovery;
-mod request;
-mod response;
+mod definitions;
 mod rule;
 mod shared;
-mod status;
-mod store;
-mod watching;
-mod wire;
 
 use std::fmt;
 use std::io;
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use serde_json::json;
 
-use self::connection::serve;
-use self::discovery::BUILT_IN;
+use self::definitions::BUILT_IN;
 use self::shared::ServerShared;
-use homeostat::base::ThreadOptions;
-use homeostat::rt::{Joiner, Nanos};
+use homeostat::base::Running;
+use homeostat::rt::Nanos;
 use homeostat_objects::{Kind, MemoryClient};
+use homeostat_serve::{IncomingRequest, ObjectApi, ServedResource, Server, ServerControl};
 
 pub use self::answer::ServerAnswer;
-pub use self::request::ServerRequest;
 pub use self::rule::ServerRule;
+
+/// The largest number of connections. All of them are from one client.
+const MOST_CONNECTIONS: usize = 4_096;
 
 /// A server on loopback that uses the protocol of a Kubernetes API server, over HTTP without TLS.
 ///
-/// It replaces a cluster: it keeps objects in a [`MemoryClient`], and answers discovery, lists, watches and all verbs
-/// as that client does. It serves common built-in kinds, kinds that a test [adds](Self::serve), and the kinds of custom
+/// It replaces a cluster: it keeps objects in a [`MemoryClient`], and serves them by the server of
+/// [`homeostat_serve`]. It serves common built-in kinds, kinds that a test [adds](Self::serve), and the kinds of custom
 /// resource definitions that a client creates.
 ///
 /// [Rules](ServerRule) replace single answers with faults: errors, delays, cut connections, expired versions, missing
 /// bookmarks. This shows how a program behaves on a failing cluster. The server [records](Self::requests) all requests.
 ///
-/// Each connection has a thread. Dropping the server closes all connections and ends its threads.
+/// Dropping the server closes all connections, and blocks until its threads have ended.
 ///
 /// # Limits
 ///
-/// There is no authentication, no admission, no schemas and no dry runs. Namespaces need not exist. A request has at
-/// most 3 MiB.
+/// There is no authentication, no admission and no schemas. Namespaces need not exist. The body of a request has at
+/// most 3 MiB. [`ObjectApi`] lists the differences from Kubernetes.
 ///
 /// # Examples
 ///
@@ -66,7 +61,7 @@ pub use self::rule::ServerRule;
 ///
 /// let list = || {
 ///     let mut stream = TcpStream::connect(server.address())?;
-///     write!(stream, "GET /api/v1/configmaps HTTP/1.1\r\nConnection: close\r\n\r\n")?;
+///     write!(stream, "GET /api/v1/configmaps HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
 ///     let mut answer = String::new();
 ///     stream.read_to_string(&mut answer)?;
 ///     Ok::<_, std::io::Error>(answer)
@@ -78,8 +73,7 @@ pub use self::rule::ServerRule;
 /// ```
 pub struct ApiServer {
     shared: Arc<ServerShared>,
-    address: std::net::SocketAddr,
-    accepts: Option<Joiner>,
+    server: Running<ServerControl>,
 }
 
 impl ApiServer {
@@ -98,25 +92,32 @@ impl ApiServer {
     ///
     /// Returns an error if the operating system refuses a port or a thread.
     pub fn with_client(client: MemoryClient) -> io::Result<Self> {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-        let address = listener.local_addr()?;
-        let shared = Arc::new(ServerShared::new(client, BUILT_IN.to_vec()));
-        let accepting = Arc::clone(&shared);
-        let accept = move || accept(&accepting, &listener);
-        let accepts = ThreadOptions::new().spawn("api-server".to_owned(), accept)?;
-        Ok(Self { shared, address, accepts: Some(accepts) })
+        let served = ObjectApi::builder(Arc::new(client.clone())).serve_events();
+        let served = BUILT_IN.into_iter().fold(served, |api, kind| api.serve(ServedResource::new(kind)));
+        let api = served.build().map_err(io::Error::other)?;
+        let shared = Arc::new(ServerShared::new(client, api));
+        let answering = Arc::clone(&shared);
+        let server = Server::builder((Ipv4Addr::LOCALHOST, 0))
+            .name("api-server")
+            .objects(&shared.api)
+            .layer(move |request, next| answering.answer(request, next))
+            .connections(MOST_CONNECTIONS)
+            .connections_per_client(MOST_CONNECTIONS)
+            .streams_per_client(MOST_CONNECTIONS);
+        let server = server.build().and_then(Server::start).map_err(io::Error::other)?;
+        Ok(Self { shared, server })
     }
 
     /// Returns the address of the server.
     #[must_use]
-    pub fn address(&self) -> std::net::SocketAddr {
-        self.address
+    pub fn address(&self) -> SocketAddr {
+        self.server.addresses()[0]
     }
 
     /// Returns the URL of the server: `http://127.0.0.1:40123`.
     #[must_use]
     pub fn url(&self) -> String {
-        format!("http://{}", self.address)
+        self.server.url()
     }
 
     /// Returns the text of a kubeconfig for the server, in the namespace `default`.
@@ -138,114 +139,70 @@ impl ApiServer {
     }
 
     /// Serves a kind, like an installed custom resource definition.
+    ///
+    /// # Panics
+    ///
+    /// Panics if no server can serve the kind, for example because of its name.
+    #[expect(clippy::panic, reason = "documented")]
     pub fn serve(&self, kind: Kind) {
-        self.shared.serve(kind);
+        self.shared.serve(kind).unwrap_or_else(|error| panic!("{error}"));
     }
 
     /// Stops serving a kind. Requests for it get 404. Its objects and its open watches stay.
     pub fn withdraw(&self, kind: &Kind) {
-        self.shared.withdraw(|known| known == kind);
+        self.shared.withdraw(kind);
     }
 
     /// Adds a rule. If several rules apply to a request, the first one that was added answers.
     pub fn rule(&self, rule: ServerRule) {
-        self.shared.state.change(|state| state.rules.push(rule));
+        self.shared.script.change(|script| script.rules.push(rule));
     }
 
     /// Removes all rules.
     pub fn clear_rules(&self) {
-        self.shared.state.change(|state| state.rules.clear());
+        self.shared.script.change(|script| script.rules.clear());
     }
 
-    /// Returns all requests so far, in the order of their arrival.
+    /// Returns all requests so far, in the order of their arrival. Unreadable ones are not recorded.
     #[must_use]
-    pub fn requests(&self) -> Vec<ServerRequest> {
-        self.shared.state.with(|state| state.requests.clone())
+    pub fn requests(&self) -> Vec<IncomingRequest> {
+        self.shared.script.with(|script| script.requests.clone())
     }
 
     /// Blocks until the requests so far meet a condition, and returns them. Each request wakes it. There is no timeout.
     ///
     /// The condition runs under the server's lock, and must not use the server.
-    pub fn wait_for_requests(&self, condition: impl Fn(&[ServerRequest]) -> bool) -> Vec<ServerRequest> {
+    pub fn wait_for_requests(&self, condition: impl Fn(&[IncomingRequest]) -> bool) -> Vec<IncomingRequest> {
         let fulfilled = self
             .shared
-            .state
-            .wait_for_some(Nanos::NEVER, |state| condition(&state.requests).then(|| state.requests.clone()));
+            .script
+            .wait_for_some(Nanos::NEVER, |script| condition(&script.requests).then(|| script.requests.clone()));
         fulfilled.unwrap_or_default()
     }
 
     /// Returns the number of open connections.
     #[must_use]
     pub fn connections(&self) -> usize {
-        self.shared.state.with(|state| state.connections.len())
+        self.server.counts().open_connections
     }
 
     /// Closes all connections at once. The server accepts new ones.
     pub fn disconnect(&self) {
-        self.shared.state.with(|state| state.disconnect());
-    }
-}
-
-/// Accepts connections until the server stops.
-fn accept(shared: &Arc<ServerShared>, listener: &TcpListener) {
-    for stream in listener.incoming() {
-        // For example, because of too many open files.
-        let Ok(stream) = stream else { continue };
-        let _ = stream.set_nodelay(true);
-        let Ok(handle) = stream.try_clone() else { continue };
-        let number = shared.state.change(|state| {
-            let number = state.accepted;
-            state.accepted += 1;
-            state.connections.insert(number, handle);
-            number
-        });
-        let open = OpenConnection { shared: Arc::clone(shared), number };
-        if shared.state.with(|state| state.stops) {
-            return;
-        }
-        let body = move || {
-            serve(&open.shared, &stream, open.number);
-            let _ = stream.shutdown(std::net::Shutdown::Both);
-        };
-        // If the thread cannot start, the connection is closed.
-        let _ = ThreadOptions::new().spawn("api-server-connection".to_owned(), body);
-    }
-}
-
-/// A connection that counts as open until this is dropped.
-struct OpenConnection {
-    shared: Arc<ServerShared>,
-    number: usize,
-}
-
-impl Drop for OpenConnection {
-    fn drop(&mut self) {
-        self.shared.state.change(|state| state.connections.remove(&self.number));
+        self.server.disconnect();
     }
 }
 
 impl Drop for ApiServer {
     /// Closes all connections, and blocks until their threads have ended.
     fn drop(&mut self) {
-        self.shared.state.change(|state| {
-            state.stops = true;
-            state.disconnect();
-        });
-        // Wakes the thread that accepts connections.
-        let _ = TcpStream::connect(self.address);
-        if let Some(accepts) = self.accepts.take() {
-            accepts.join();
-        }
-        self.shared.state.wait_for_some(Nanos::NEVER, |state| {
-            // A connection that was accepted last may have missed the first call.
-            state.disconnect();
-            state.connections.is_empty().then_some(())
-        });
+        // A stop alone would end streams properly.
+        self.server.disconnect();
+        self.server.abort();
     }
 }
 
 impl fmt::Debug for ApiServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ApiServer").field("address", &self.address).finish_non_exhaustive()
+        f.debug_struct("ApiServer").field("address", &self.address()).finish_non_exhaustive()
     }
 }

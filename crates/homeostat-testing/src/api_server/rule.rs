@@ -4,8 +4,9 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 
+use homeostat_serve::IncomingRequest;
+
 use super::answer::ServerAnswer;
-use super::request::ServerRequest;
 
 /// A condition for requests to an [`ApiServer`](super::ApiServer), and their answers.
 ///
@@ -33,7 +34,7 @@ pub struct ServerRule {
     rest: Option<ServerAnswer>,
 }
 
-type RequestTest = Arc<dyn Fn(&ServerRequest) -> bool + Send + Sync>;
+type RequestTest = Arc<dyn Fn(&IncomingRequest) -> bool + Send + Sync>;
 
 impl ServerRule {
     /// Returns a rule for a method (for example `GET`) and a path without a query. A path that ends with `*` matches
@@ -55,7 +56,7 @@ impl ServerRule {
     }
 
     /// Adds a condition. It runs on threads of the server, under its lock, and must not use the server.
-    pub fn when(mut self, condition: impl Fn(&ServerRequest) -> bool + Send + Sync + 'static) -> Self {
+    pub fn when(mut self, condition: impl Fn(&IncomingRequest) -> bool + Send + Sync + 'static) -> Self {
         self.conditions.push(Arc::new(condition));
         self
     }
@@ -72,12 +73,12 @@ impl ServerRule {
     }
 
     /// Takes the answer for a request, if the rule applies.
-    pub(super) fn take(&mut self, request: &ServerRequest) -> Option<ServerAnswer> {
+    pub(super) fn take(&mut self, request: &IncomingRequest) -> Option<ServerAnswer> {
         let has_path = match self.path.strip_suffix('*') {
-            Some(start) => request.path.starts_with(start),
-            None => request.path == self.path,
+            Some(start) => request.path().starts_with(start),
+            None => request.path() == self.path,
         };
-        let applies = self.method == request.method && has_path && self.conditions.iter().all(|holds| holds(request));
+        let applies = self.method == request.method() && has_path && self.conditions.iter().all(|holds| holds(request));
         if !applies {
             return None;
         }

@@ -1,74 +1,82 @@
-//! The state that all connections of a server share.
+//! The script of a server: its rules and the requests so far.
 
-use std::collections::HashMap;
-use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
 
-use super::answer::ServerAnswer;
-use super::request::ServerRequest;
-use super::rule::ServerRule;
 use homeostat::base::Clock;
 use homeostat::rt::Monitor;
-use homeostat_objects::{Kind, MemoryClient};
+use homeostat_objects::{Kind, MemoryClient, Query};
+use homeostat_serve::{IncomingRequest, NextHandler, ObjectApi, Reply, ServedResource};
 
-/// The objects of a server, and its rules.
+use super::answer::ServerAnswer;
+use super::definitions;
+use super::rule::ServerRule;
+
+/// The headers of requests as another user. The server has no users, so it ignores them.
+const IMPERSONATION: [&str; 3] = ["impersonate-user", "impersonate-group", "impersonate-uid"];
+
+/// The objects of a server, and its script.
 pub(super) struct ServerShared {
     pub(super) client: MemoryClient,
-    pub(super) state: Arc<Monitor<ScriptState>>,
+    pub(super) api: ObjectApi,
+    pub(super) script: Arc<Monitor<Script>>,
 }
 
 #[derive(Default)]
-pub(super) struct ScriptState {
-    pub(super) kinds: Vec<Kind>,
+pub(super) struct Script {
     pub(super) rules: Vec<ServerRule>,
-    pub(super) requests: Vec<ServerRequest>,
-    /// The open connections, by number.
-    pub(super) connections: HashMap<usize, TcpStream>,
-    /// The number of connections so far.
-    pub(super) accepted: usize,
-    pub(super) stops: bool,
-}
-
-impl ScriptState {
-    /// Ends all connections. Their threads end soon after.
-    pub(super) fn disconnect(&self) {
-        for stream in self.connections.values() {
-            let _ = stream.shutdown(Shutdown::Both);
-        }
-    }
+    pub(super) requests: Vec<IncomingRequest>,
+    /// The served kinds of the stored definitions.
+    pub(super) defined: Vec<Kind>,
 }
 
 impl ServerShared {
-    pub(super) fn new(client: MemoryClient, kinds: Vec<Kind>) -> Self {
-        let state = ScriptState { kinds, ..ScriptState::default() };
-        Self { client, state: Monitor::of(Clock::system(), state) }
+    pub(super) fn new(client: MemoryClient, api: ObjectApi) -> Self {
+        Self { client, api, script: Monitor::of(Clock::system(), Script::default()) }
     }
 
-    /// Records a request, and takes its answer from the first rule that applies.
-    pub(super) fn answer_for(&self, request: &ServerRequest) -> ServerAnswer {
-        self.state.change(|state| {
-            state.requests.push(request.clone());
-            let answer = state.rules.iter_mut().find_map(|rule| rule.take(request));
-            answer.unwrap_or_else(ServerAnswer::stored)
-        })
-    }
-
-    /// Returns the served kind with this group, version and plural.
-    pub(super) fn kind(&self, group: &str, version: &str, plural: &str) -> Option<Kind> {
-        let is_meant = |kind: &&Kind| kind.group() == group && kind.version() == version && kind.plural() == plural;
-        self.state.with(|state| state.kinds.iter().find(is_meant).cloned())
-    }
-
-    /// Serves a kind, and replaces an equal kind.
-    pub(super) fn serve(&self, kind: Kind) {
-        self.state.change(|state| {
-            state.kinds.retain(|known| *known != kind);
-            state.kinds.push(kind);
+    /// Records a request, and answers it by the first rule that applies.
+    pub(super) fn answer(&self, request: &IncomingRequest, next: &NextHandler<'_>) -> Reply {
+        let answer = self.script.change(|script| {
+            script.requests.push(request.clone());
+            script.rules.iter_mut().find_map(|rule| rule.take(request))
         });
+        let answer = answer.unwrap_or_else(ServerAnswer::stored);
+        answer.reply(request, |request| self.stored(request, next))
     }
 
-    /// Stops serving kinds.
-    pub(super) fn withdraw(&self, is_withdrawn: impl Fn(&Kind) -> bool) {
-        self.state.change(|state| state.kinds.retain(|known| !is_withdrawn(known)));
+    /// Answers a request without rules.
+    fn stored(&self, request: &IncomingRequest, next: &NextHandler<'_>) -> Reply {
+        if let "/readyz" | "/livez" | "/healthz" = request.path() {
+            return Reply::empty(200).with_body("text/plain", "ok");
+        }
+        if let Some(field) = unknown_field(request) {
+            let message = format!("field label not supported: {field}");
+            return ServerAnswer::error(400, "BadRequest", &message).reply(request, |_| Reply::hang_up());
+        }
+        let is_plain = IMPERSONATION.iter().all(|name| request.header(name).is_none());
+        let plain = || IMPERSONATION.iter().fold(request.clone(), |request, name| request.without_header(name));
+        let reply = if is_plain { next.answer(request) } else { next.answer(&plain()) };
+        if definitions::are_written_by(request) {
+            definitions::follow(self);
+        }
+        reply
     }
+
+    pub(super) fn serve(&self, kind: Kind) -> Result<(), homeostat_serve::RegistryError> {
+        self.api.serve(ServedResource::new(kind))
+    }
+
+    pub(super) fn withdraw(&self, kind: &Kind) {
+        self.api.withdraw(kind);
+        self.script.change(|script| script.defined.retain(|known| known != kind));
+    }
+}
+
+/// Returns a field that no API server can select by, if the request selects by one. The kinds here have no schemas, and
+/// the object API selects by any field of such a kind.
+fn unknown_field(request: &IncomingRequest) -> Option<String> {
+    let has_more = request.path().split('/').any(|segment| ["events", "pods"].contains(&segment));
+    let mut query = Query::all();
+    query.fields = request.parameter("fieldSelector").filter(|_| !has_more)?.parse().ok()?;
+    query.fields.paths().find(|path| !path.starts_with("metadata.name")).map(str::to_owned)
 }

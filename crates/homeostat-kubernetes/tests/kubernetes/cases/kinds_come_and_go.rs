@@ -5,7 +5,7 @@ use std::sync::Arc;
 use homeostat_objects::{
     Api, Client, DeleteOptions, Ignore, Kind, ObjectKey, ObjectMeta, ObjectWatch, Patch, PatchTarget, Query,
 };
-use homeostat_testing::{ApiServer, ServerRequest};
+use homeostat_testing::{ApiServer, IncomingRequest};
 use serde_json::json;
 
 use super::{Follower, Scratch, client_of, delete};
@@ -125,7 +125,7 @@ fn case_18_a_version_that_is_no_longer_served_is_an_error_until_it_is_served_aga
     server.client().create(&KIND, gizmo("b")).unwrap();
     server.serve(KIND);
     follower.waits_for(&ObjectKey::new("default", "b"), true);
-    assert!(server.requests().iter().any(ServerRequest::is_watch));
+    assert!(server.requests().iter().any(IncomingRequest::is_watch));
 }
 
 #[test]

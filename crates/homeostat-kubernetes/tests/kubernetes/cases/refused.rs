@@ -6,7 +6,7 @@ use std::time::Duration;
 use homeostat::{CancellationToken, ManualClock};
 use homeostat_kubernetes::KubernetesClient;
 use homeostat_objects::{Api, Client, ClientError, DynamicObject, ObjectKey, ObjectWatch, Query, WatchEvent};
-use homeostat_testing::{ApiServer, ServerAnswer, ServerRequest, ServerRule};
+use homeostat_testing::{ApiServer, IncomingRequest, ServerAnswer, ServerRule};
 use serde_json::{Value, json};
 
 use super::{CONFIG_MAP, Follower, MAPS, PATIENCE, client_of, delete, fresh, map};
@@ -27,7 +27,7 @@ fn in_default() -> Query {
 
 /// Returns a rule for watches of config maps.
 fn watches() -> ServerRule {
-    ServerRule::new("GET", MAPS).when(ServerRequest::is_watch)
+    ServerRule::new("GET", MAPS).when(IncomingRequest::is_watch)
 }
 
 /// Returns a rule for lists of config maps.
@@ -35,7 +35,7 @@ fn lists() -> ServerRule {
     ServerRule::new("GET", MAPS).when(|request| !request.is_watch())
 }
 
-fn is_streaming(request: &ServerRequest) -> bool {
+fn is_streaming(request: &IncomingRequest) -> bool {
     request.parameter("sendInitialEvents") == Some("true")
 }
 
@@ -96,7 +96,7 @@ fn case_01_a_watch_heals_after_refusals() {
 fn case_02_an_expired_version_in_the_stream_and_on_the_list_leads_to_a_new_list() {
     let server = server_with(&["a", "b", "c"]);
     let follower = Follower::start(&client_of(&server), &CONFIG_MAP, in_default()).synced();
-    server.wait_for_requests(|all| all.iter().any(ServerRequest::is_watch));
+    server.wait_for_requests(|all| all.iter().any(IncomingRequest::is_watch));
     // The versions of the next watch and the next list have expired.
     let expired = ServerAnswer::new(200).error_event(410, "Expired", "too old resource version: 1 (5)");
     server.rule(watches().when(|request| !is_streaming(request)).answer(expired));
@@ -129,10 +129,10 @@ fn refuses_streams(server: &ApiServer) {
 /// Returns all complete lists so far as texts: the required version, the limit and the token.
 fn ladder(server: &ApiServer) -> Vec<String> {
     let requests = server.requests();
-    let is_list = |request: &&ServerRequest| request.path == MAPS && !request.is_watch();
+    let is_list = |request: &&IncomingRequest| request.path() == MAPS && !request.is_watch();
     // Before it resumes, a watch lists a single object.
     let lists = requests.iter().filter(is_list).filter(|request| request.parameter("limit") != Some("1"));
-    let text = |request: &ServerRequest| {
+    let text = |request: &IncomingRequest| {
         let parameters = ["resourceVersion", "resourceVersionMatch", "limit", "continue"];
         parameters.map(|name| request.parameter(name).unwrap_or("-")).join(" ")
     };
@@ -165,7 +165,7 @@ fn case_03_a_list_that_the_watch_divides_into_pages_survives_an_expired_page() {
     // All pages of a list share one connection, although a stop of the watch could close it.
     let requests = server.requests();
     let pages = requests.iter().filter(|request| request.parameter("limit") == Some("500"));
-    let connections: Vec<_> = pages.map(|request| request.connection).collect();
+    let connections: Vec<_> = pages.map(|request| request.connection()).collect();
     assert!(connections.len() == 3 && connections.iter().all(|one| *one == connections[0]), "{connections:?}");
 }
 
@@ -181,7 +181,7 @@ fn case_05_a_server_without_streamed_lists_is_listed_as_its_cache_allows() {
     equals(&follower, &server);
     assert_eq!(ladder(&server), ["0 NotOlderThan 2 -"]);
     let follows =
-        |all: &[ServerRequest]| all.iter().filter(|request| request.is_watch() && !is_streaming(request)).count();
+        |all: &[IncomingRequest]| all.iter().filter(|request| request.is_watch() && !is_streaming(request)).count();
     server.wait_for_requests(|all| follows(all) == 1);
     drop(follower);
     let follower = Follower::start(&client, &CONFIG_MAP, in_default()).synced();
@@ -213,7 +213,7 @@ fn case_05_a_cache_that_is_behind_leads_to_the_newest_list() {
             "details": {"causes": [cause]},
         }),
     );
-    let asks_for_version = |request: &ServerRequest| {
+    let asks_for_version = |request: &IncomingRequest| {
         request.parameter("limit").is_none()
             && request.parameter("resourceVersion").is_some_and(|version| version != "0")
     };
@@ -260,7 +260,7 @@ fn case_04_a_streamed_list_ends_with_its_marker() {
     server.rule(lists().otherwise(ServerAnswer::error(500, "InternalError", "no list is needed")));
     let follower = Follower::start(&client_of(&server), &CONFIG_MAP, in_default()).synced();
     equals(&follower, &server);
-    assert!(server.requests().iter().all(|request| !request.path.ends_with("configmaps") || is_streaming(request)));
+    assert!(server.requests().iter().all(|request| !request.path().ends_with("configmaps") || is_streaming(request)));
 }
 
 #[test]
@@ -299,7 +299,7 @@ fn case_06_each_event_of_a_compressed_watch_arrives_at_once() {
     let server = server_with(&["a"]);
     // Compresses for clients that accept it, as servers since 1.37 do.
     let compresses =
-        |request: &ServerRequest| request.header("accept-encoding").is_some_and(|codings| codings.contains("gzip"));
+        |request: &IncomingRequest| request.header("accept-encoding").is_some_and(|codings| codings.contains("gzip"));
     server.rule(watches().when(compresses).otherwise(ServerAnswer::stored().gzip()));
     let stop = CancellationToken::new();
     let version = server.client().list(&CONFIG_MAP, &in_default()).unwrap().version;

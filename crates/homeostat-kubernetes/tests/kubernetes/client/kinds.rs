@@ -18,7 +18,7 @@ fn a_kind_with_an_irregular_plural_is_found() {
         json!({"apiVersion": "example.com/v1", "kind": "Goose", "metadata": {"namespace": "default", "name": "a"}});
     client.create(&GOOSE, goose).unwrap();
     assert_eq!(client.get(&GOOSE, &key("a")).unwrap().name(), "a");
-    let paths: Vec<_> = server.requests().into_iter().map(|request| request.path).collect();
+    let paths: Vec<_> = server.requests().into_iter().map(|request| request.path().to_owned()).collect();
     let expected = [
         "/apis/example.com/v1/namespaces/default/gooses",
         "/apis/example.com/v1",

@@ -8,7 +8,7 @@ use homeostat_kubernetes::FieldValidation;
 use homeostat_objects::{
     Api, Client, DeleteOptions, DynamicObject, FieldOwner, ObjectWatch, Patch, PatchTarget, Query,
 };
-use homeostat_testing::{ApiServer, ServerAnswer, ServerRequest, ServerRule};
+use homeostat_testing::{ApiServer, IncomingRequest, ServerAnswer, ServerRule};
 use log::Level;
 use serde_json::{Value, json};
 
@@ -35,7 +35,7 @@ fn each_warning_of_a_server_is_logged_once() {
     let unknown = r#"299 - "unknown field \"spec.colour\"", 299 - "use v2""#;
     server.rule(ServerRule::new("POST", "*").otherwise(ServerAnswer::stored().header("Warning", unknown)));
     let watched = ServerAnswer::stored().header("Warning", r#"299 - "watches are old""#);
-    server.rule(ServerRule::new("GET", "*").when(ServerRequest::is_watch).otherwise(watched));
+    server.rule(ServerRule::new("GET", "*").when(IncomingRequest::is_watch).otherwise(watched));
     let (one, stop) = (client(&server), CancellationToken::new());
     let sibling = one.with_timeout(LONG).unwrap();
     for (number, client) in [&one as &dyn Client, &one.clone(), &*sibling].into_iter().enumerate() {
@@ -120,6 +120,10 @@ fn a_server_that_lags_is_asked_again_as_by_client_go() {
     server.rule(ServerRule::new("GET", "*").answer(behind()).answer(ServerAnswer::stored()).otherwise(behind()));
     let clock = ManualClock::new();
     let client = builder(&server).clock(clock.clock()).build().unwrap();
+    // The rules hide this version for some time.
+    for number in 1..9 {
+        server.client().create(&CONFIG_MAP, map(&format!("map-{number}"))).unwrap();
+    }
     let list = || client.list(&CONFIG_MAP, &Query::all().not_older_than("9"));
     // A longer advance could end the next delay too.
     let wait = |requests: usize| {
@@ -179,7 +183,7 @@ fn a_deletion_names_its_grace_period_in_seconds() {
 fn a_list_without_a_version_is_watched() {
     let server = ApiServer::start().unwrap();
     server.client().create(&CONFIG_MAP, map("a")).unwrap();
-    let streams = |request: &ServerRequest| request.parameter("sendInitialEvents").is_some();
+    let streams = |request: &IncomingRequest| request.parameter("sendInitialEvents").is_some();
     let refusal = || ServerAnswer::error(422, "Invalid", "sendInitialEvents is forbidden for watch");
     server.rule(ServerRule::new("GET", "*").when(streams).otherwise(refusal()));
     let mut item = map("a");

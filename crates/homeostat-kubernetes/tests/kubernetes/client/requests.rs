@@ -7,7 +7,7 @@ use std::time::Duration;
 use homeostat::{CancellationToken, ManualClock};
 use homeostat_kubernetes::{ClusterConfig, Impersonation, Kubeconfig, KubernetesClient, RequestError};
 use homeostat_objects::{Client, ClientError, DeleteOptions, Kind, Query};
-use homeostat_testing::{ApiServer, ServerAnswer, ServerRequest, ServerRule};
+use homeostat_testing::{ApiServer, IncomingRequest, ServerAnswer, ServerRule};
 use serde_json::{Value, json};
 
 use super::{CONFIG_MAP, builder, client, key, map};
@@ -23,7 +23,7 @@ fn busy(code: u16, seconds: &str) -> ServerAnswer {
 
 /// Returns the methods of all requests so far.
 fn methods(server: &ApiServer) -> Vec<String> {
-    server.requests().into_iter().map(|request| request.method).collect()
+    server.requests().into_iter().map(|request| request.method().to_owned()).collect()
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn a_refused_token_is_read_again_once() {
     server.client().create(&CONFIG_MAP, map("a")).unwrap();
     let is_new = |token: Option<&str>| token == Some("Bearer new");
     let refusal = ServerAnswer::error(401, "Unauthorized", "Unauthorized");
-    let old = move |request: &ServerRequest| !is_new(request.header("authorization"));
+    let old = move |request: &IncomingRequest| !is_new(request.header("authorization"));
     server.rule(ServerRule::new("GET", "*").when(old).otherwise(refusal));
     let folder = tempfile::tempdir().unwrap();
     let token = folder.path().join("token");
@@ -157,8 +157,8 @@ fn requests_have_the_headers_of_their_settings() {
     let config = config.impersonate(Impersonation::new("jane").group("a").group("b")).send_credentials_without_tls();
     let client = KubernetesClient::builder(config).user_agent("tests/1").field_manager("me").build().unwrap();
     client.create(&CONFIG_MAP, map("a")).unwrap();
-    // This server does not support dry runs.
-    assert!(client.dry_run().create(&CONFIG_MAP, map("b")).unwrap_err().is_invalid());
+    assert_eq!(client.dry_run().create(&CONFIG_MAP, map("b")).unwrap().name(), "b");
+    assert!(server.client().get(&CONFIG_MAP, &key("b")).unwrap_err().is_not_found());
     let requests = server.requests();
     let header = |name: &str| requests[0].header(name).unwrap_or_default().to_owned();
     assert_eq!(header("authorization"), "Bearer secret");
@@ -167,7 +167,7 @@ fn requests_have_the_headers_of_their_settings() {
     assert_eq!((requests[0].parameter("fieldManager"), requests[0].parameter("dryRun")), (Some("me"), None));
     assert_eq!((requests[1].parameter("fieldManager"), requests[1].parameter("dryRun")), (Some("me"), Some("All")));
     // Both calls use one connection.
-    assert_eq!(requests[0].connection, requests[1].connection);
+    assert_eq!(requests[0].connection(), requests[1].connection());
 }
 
 /// `kubectl` does the same. The impersonated user is not a secret, and without it the request could have more
@@ -196,7 +196,7 @@ fn a_client_does_not_select_again_by_the_fields_that_the_server_knows() {
     const POD: Kind = Kind::namespaced("", "v1", "Pod");
     let server = ApiServer::start().unwrap();
     let refusal = ServerAnswer::error(400, "BadRequest", "field label not supported: spec.other");
-    let selects_other = |request: &ServerRequest| {
+    let selects_other = |request: &IncomingRequest| {
         request.parameter("fieldSelector").is_some_and(|fields| fields.contains("spec.other"))
     };
     server.rule(ServerRule::new("GET", "*").when(selects_other).otherwise(refusal));

@@ -6,7 +6,7 @@ use std::time::Duration;
 use homeostat::CancellationToken;
 use homeostat_kubernetes::{ClusterConfig, KubernetesClient};
 use homeostat_objects::{Client, ClientError, DeleteOptions, ObjectStream, Query, SharedObject, WatchEvent};
-use homeostat_testing::{ApiServer, ServerAnswer, ServerRequest, ServerRule};
+use homeostat_testing::{ApiServer, IncomingRequest, ServerAnswer, ServerRule};
 use serde_json::{Value, json};
 
 use super::{CONFIG_MAP, builder, client, map};
@@ -43,8 +43,8 @@ fn text(event: Result<WatchEvent<SharedObject>, ClientError>) -> String {
     }
 }
 
-fn watches(server: &ApiServer) -> Vec<ServerRequest> {
-    server.requests().into_iter().filter(ServerRequest::is_watch).collect()
+fn watches(server: &ApiServer) -> Vec<IncomingRequest> {
+    server.requests().into_iter().filter(IncomingRequest::is_watch).collect()
 }
 
 fn watch(server: &ApiServer, query: &Query, from: Option<&str>) -> ObjectStream {
@@ -185,7 +185,9 @@ fn an_object_that_cannot_be_decoded_does_not_end_the_stream() {
 fn an_object_that_cannot_be_decoded_does_not_hide_the_others_of_a_list() {
     let server = ApiServer::start().unwrap();
     server.rule(
-        ServerRule::new("GET", "*").when(ServerRequest::is_watch).otherwise(ServerAnswer::error(422, "Invalid", "no")),
+        ServerRule::new("GET", "*")
+            .when(IncomingRequest::is_watch)
+            .otherwise(ServerAnswer::error(422, "Invalid", "no")),
     );
     let mut deep = at("deep", "9").to_string();
     deep.insert_str(1, &format!(r#""spec": {}1{},"#, "[".repeat(1000), "]".repeat(1000)));
@@ -330,7 +332,7 @@ fn fields_that_the_server_does_not_know_are_selected_by_the_client() {
     };
     let refusal = ServerAnswer::error(400, "BadRequest", "field label not supported: data.a");
     let knows =
-        |request: &ServerRequest| request.parameter("fieldSelector").is_none_or(|fields| !fields.contains("data.a"));
+        |request: &IncomingRequest| request.parameter("fieldSelector").is_none_or(|fields| !fields.contains("data.a"));
     server.rule(ServerRule::new("GET", "*").when(move |request| !knows(request)).otherwise(refusal));
     let answer = ServerAnswer::new(200)
         .event("ADDED", with("a", "1", "x"))

@@ -75,3 +75,59 @@ fn documents_have_tags_so_that_clients_need_not_read_them_again() {
     let (json, message) = (request("GET /openapi/v2"), request("GET /openapi/v2").accept(message));
     assert_ne!(json.to(&served).headers["etag"], message.to(&served).headers["etag"]);
 }
+
+#[test]
+fn kinds_come_and_go() {
+    let served = served();
+    let widget = || ServedResource::new(Kind::namespaced("example.com", "v1", "Widget"));
+    let widgets = "GET /apis/example.com/v1/namespaces/default/widgets";
+    let document = || request("GET /openapi/v3/apis/example.com/v1").to(&served).text;
+    let answer = || (request(widgets).to(&served).code, document().contains("com.example.v1.Widget"));
+    assert_eq!((answer(), served.api.kinds().len()), ((404, false), 2));
+    served.api.serve(widget()).unwrap();
+    assert_eq!((answer(), served.api.clone().kinds().len()), ((200, true), 3));
+    // The same kind with another plural.
+    served.api.serve(ServedResource::new(widget().kind().clone().with_plural("widgetry"))).unwrap();
+    assert_eq!((answer().0, served.api.kinds().len()), (404, 3));
+    assert!(served.api.withdraw(widget().kind()));
+    assert!(!served.api.withdraw(widget().kind()));
+    assert_eq!((answer(), served.api.kinds().len()), ((404, false), 2));
+    let refused = served.api.serve(widget().schema(json!({"type": "nothing"}))).unwrap_err();
+    assert!(refused.to_string().contains("Widget"), "{refused}");
+    assert_eq!(served.api.kinds().len(), 2);
+
+    // Stored namespaces replace the virtual ones, and give way to them again.
+    let namespaces = || request("GET /api/v1/namespaces").to(&served).json()["items"].as_array().unwrap().len();
+    let stored = ServedResource::new(Kind::cluster("", "v1", "Namespace"));
+    served.api.serve(stored.clone()).unwrap();
+    assert_eq!(namespaces(), 0);
+    assert!(served.api.withdraw(stored.kind()));
+    assert_eq!(namespaces(), 1);
+}
+
+#[test]
+fn a_watch_goes_on_when_its_kind_is_withdrawn() {
+    let served = served();
+    let (client, api) = (served.client.clone(), served.api.clone());
+    let after = move |parts| {
+        if parts == 1 {
+            assert!(api.withdraw(&NODE));
+            client.create(&NODE, json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "b"}})).unwrap();
+        }
+    };
+    served.client.create(&NODE, json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "a"}})).unwrap();
+    let gone = CancellationToken::new();
+    let end = gone.clone();
+    let mut calls: Box<dyn FnMut(usize) + Send> = Box::new(after);
+    let after = move |parts| {
+        calls(parts);
+        if parts == 2 {
+            end.cancel();
+        }
+    };
+    let mut sink = Kept { after: Some(Box::new(after)), ..Kept::default() };
+    let answer = request("GET /api/v1/nodes?watch=true").streamed(&served.api, &mut sink, &gone);
+    let names: Vec<_> = answer.events().iter().map(|event| event["object"]["metadata"]["name"].clone()).collect();
+    assert_eq!(names, ["a", "b"]);
+    assert_eq!(request("GET /api/v1/nodes").to(&served).code, 404);
+}

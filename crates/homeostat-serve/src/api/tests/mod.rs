@@ -114,6 +114,7 @@ pub(super) fn request(line: &str) -> Sent {
             body: Vec::new(),
             user: UserInfo::new("eve"),
             peer: ([127, 0, 0, 1], 4_000).into(),
+            connection: 1,
         },
     }
 }
@@ -158,9 +159,10 @@ impl Sent {
                 std::mem::take(&mut sink.bytes)
             }
             ReplyBody::Stream(run) => {
-                run(sink, gone).unwrap();
+                run(&mut ReplyStream::new(sink, gone)).unwrap();
                 std::mem::take(&mut sink.bytes)
             }
+            ReplyBody::HangUp => unreachable!("no object API hangs up"),
         };
         let text = String::from_utf8_lossy(&bytes).into_owned();
         Answer { code: status.as_u16(), headers, bytes, text }
@@ -214,5 +216,5 @@ pub(super) fn apply(path: &str, applied: &Value) -> Sent {
     request(&format!("PATCH {path}")).bytes("application/apply-patch+yaml", applied.to_string().as_bytes())
 }
 
-use crate::http::ReplySink;
+use crate::http::{ReplySink, ReplyStream};
 use homeostat::base::CancellationToken;

@@ -93,7 +93,7 @@ fn a_bookmark_marks_the_end_of_the_initial_events() {
     assert_eq!(request(&format!("POST {SITES}")).body(&later).send_to(&api).code, 201);
     let ReplyBody::Stream(run) = reply.body else { panic!("not a stream") };
     let mut sink = Kept { after: Some(Box::new(move |_| stop.cancel())), ..Kept::default() };
-    run(&mut sink, &gone).unwrap();
+    run(&mut ReplyStream::new(&mut sink, &gone)).unwrap();
     assert!(String::from_utf8(sink.bytes).unwrap().contains("\"later\""));
 }
 

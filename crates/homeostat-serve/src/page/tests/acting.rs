@@ -114,7 +114,7 @@ fn an_action_is_logged_with_its_user_and_client() {
     program.pages.name = "audited".to_owned();
     let logs = Logs::of("v<m>");
     program.run("bad");
-    act(&program, KEY, "suspend");
+    drop(act(&program, KEY, "suspend"));
     let line = logs.wait_for(Level::Info, "audited: ada at ");
     let fields = ["component", "user", "client", "action", "controller", "key"].map(|name| line.field(name).to_owned());
     assert_eq!(fields, ["audited", "ada", "127.0.0.1", "suspend", "v<m>", "\"bad\""]);

@@ -31,6 +31,7 @@ fn get(target: &str) -> IncomingRequest {
         body: Vec::new(),
         user: UserInfo::default(),
         peer: SocketAddr::from((Ipv4Addr::LOCALHOST, 1)),
+        connection: 1,
     }
 }
 

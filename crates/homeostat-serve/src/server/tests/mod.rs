@@ -5,6 +5,7 @@ mod client;
 #[cfg(unix)]
 mod crowds;
 mod guesses;
+mod layers;
 mod replies;
 mod requests;
 mod slow;
@@ -20,7 +21,7 @@ use std::time::Duration;
 
 use self::client::RawClient;
 use super::{Server, ServerBuilder, ServerControl};
-use crate::http::{Handler, IncomingRequest, Reply, ReplyBody, ReplySink};
+use crate::http::{Handler, IncomingRequest, Reply, ReplyStream};
 use homeostat::base::{CancellationToken, Running};
 
 /// A test that takes longer hangs.
@@ -63,8 +64,13 @@ fn echo(change: impl FnOnce(ServerBuilder) -> ServerBuilder) -> Running<ServerCo
 }
 
 /// Returns a reply with this stream.
-fn stream(body: impl FnOnce(&mut dyn ReplySink, &CancellationToken) -> std::io::Result<()> + Send + 'static) -> Reply {
-    Reply { body: ReplyBody::Stream(Box::new(body)), ..Reply::text(http::StatusCode::OK, "") }
+fn stream(
+    body: impl FnOnce(&mut ReplyStream<'_>, &CancellationToken) -> std::io::Result<()> + Send + 'static,
+) -> Reply {
+    Reply::empty(200).with_stream("text/plain", move |out| {
+        let gone = out.gone();
+        body(out, gone)
+    })
 }
 
 /// Starts a server with streams that send `hello`, wait for their end and report it.

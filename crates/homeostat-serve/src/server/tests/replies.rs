@@ -6,7 +6,7 @@ use flate2::read::GzDecoder;
 
 use super::slow::wait_for;
 use super::*;
-use crate::http::ReplySink;
+use crate::http::{ReplyBody, ReplyStream};
 
 /// Returns a reply with a body that is created while it is sent, and that uses `holds` bytes.
 fn parts(holds: usize, write: impl FnOnce(&mut dyn Write) -> std::io::Result<()> + Send + 'static) -> Reply {
@@ -185,7 +185,7 @@ fn holding() -> (Running<ServerControl>, RawClient, Sender<()>) {
                 })
             }
             "/watch" => {
-                let watch = |sink: &mut dyn ReplySink, _: &CancellationToken| {
+                let watch = |sink: &mut ReplyStream<'_>, _: &CancellationToken| {
                     let held = [sink.hold(60_000), sink.hold(100_000)];
                     sink.send(format!("{held:?}").as_bytes())
                 };
