@@ -307,19 +307,33 @@ pub struct FieldOwner {
     pub force: bool,
     /// The part of the object that it applies.
     pub target: PatchTarget,
+    /// The complete state after the apply, if it is already [computed](Self::admitted).
+    pub admitted: Option<Value>,
 }
 
 impl FieldOwner {
     /// Returns an owner that takes over no fields from other owners.
     #[must_use]
     pub fn new(name: impl Into<String>) -> Self {
-        Self { name: name.into(), force: false, target: PatchTarget::Object }
+        Self { name: name.into(), force: false, target: PatchTarget::Object, admitted: None }
     }
 
     /// Makes the owner take over fields from other owners.
     #[must_use]
     pub fn force(self) -> Self {
         Self { force: true, ..self }
+    }
+
+    /// Makes the apply store this complete state, which a server has computed and then admitted: its hooks and defaults
+    /// may have changed the fields of other owners, who then lose them, and fields without an owner.
+    ///
+    /// The applied fields must have the same values as in `state`. The state has the `resourceVersion` of the object
+    /// that it was computed from, or none if there was no object. If the object has changed since, the apply is a
+    /// [`Conflict`](ClientError::Conflict), or [`AlreadyExists`](ClientError::AlreadyExists). A client of a server that
+    /// computes the state itself makes two writes: one of the state, and one of the applied fields.
+    #[must_use]
+    pub fn admitted(self, state: Value) -> Self {
+        Self { admitted: Some(state), ..self }
     }
 
     /// Makes the owner apply only the status of existing objects.

@@ -12,7 +12,7 @@ use super::watch;
 use super::{ApiReply, JSON, KubernetesClient};
 use crate::http::path::RequestPath;
 use homeostat::base::CancellationToken;
-use homeostat_objects::json::{key_of, meta_string, names_of, string};
+use homeostat_objects::json::{key_of, meta_mut, meta_string, names_of, string};
 use homeostat_objects::store::{DNS_LABEL, ReadableList, delete_each, is_dns_label};
 use homeostat_objects::{
     Capabilities, Client, ClientError, DeleteOptions, Deletion, FieldOwner, Kind, ObjectKey, ObjectList, ObjectMeta,
@@ -93,6 +93,17 @@ impl Client for KubernetesClient {
     }
 
     fn apply(&self, kind: &Kind, mut object: Value, owner: &FieldOwner) -> Result<SharedObject, ClientError> {
+        let mut owner = owner.clone();
+        if let Some(state) = owner.admitted.take() {
+            // First store the state, then the owner of the applied fields. The second write changes no field.
+            let stored = match owner.target {
+                PatchTarget::Status => self.update_status(kind, state)?,
+                _ if meta_string(&state, "resourceVersion").is_empty() => self.create(kind, state)?,
+                PatchTarget::Object => self.update(kind, state)?,
+            };
+            meta_mut(&mut object).insert("resourceVersion".to_owned(), stored.resource_version().into());
+            return self.apply(kind, object, &owner);
+        }
         let named = named(kind, &object)?;
         // A server refuses `managedFields` in an applied object, even if they come from the server itself.
         if let Some(meta) = object.get_mut("metadata").and_then(Value::as_object_mut) {

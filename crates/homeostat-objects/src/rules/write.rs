@@ -175,6 +175,7 @@ impl<S: StoredObjects> Transaction<'_, S> {
             let current = current.as_ref().ok_or_else(|| ClientError::not_found(location.object_ref()))?;
             same(&location, current, "resourceVersion", version)?;
         }
+        let state = owner.admitted.clone().map(|state| based(kind, &location, current.as_ref(), state)).transpose()?;
         if owner.target == PatchTarget::Status {
             if current.is_none() {
                 return Err(ClientError::not_found(location.object_ref()));
@@ -184,9 +185,12 @@ impl<S: StoredObjects> Transaction<'_, S> {
             ignore(&mut object);
         }
         let api_version = kind.api_version();
-        let (next, managed) =
+        let (mut next, mut managed) =
             apply(current.as_ref().map(SharedObject::to_value).as_ref(), &object, owner, &api_version, self.now)
                 .map_err(|fields| ClientError::field_conflicts(location.object_ref(), fields))?;
+        if let Some(state) = state {
+            (next, managed) = admitted(next, managed, state, owner.target);
+        }
         let Some(current) = current else {
             return {
                 let uid = names.uid(self.next_version());
@@ -304,6 +308,37 @@ impl<S: StoredObjects> Transaction<'_, S> {
         self.change(&location, current.to_value(), true);
         Ok(location)
     }
+}
+
+/// Checks an admitted state, and that it was computed from the stored object.
+fn based(
+    kind: &Kind,
+    location: &Location,
+    current: Option<&SharedObject>,
+    mut state: Value,
+) -> Result<Value, ClientError> {
+    check(kind, &mut state)?;
+    check_identity(location, &state)?;
+    match (current, meta_string(&state, "resourceVersion")) {
+        (None, "") => {}
+        (None, version) => {
+            return Err(conflict(location, format!("there is no object with resourceVersion {version}")));
+        }
+        (Some(_), "") => return Err(ClientError::already_exists(location.object_ref())),
+        (Some(current), version) => same(location, current, "resourceVersion", version)?,
+    }
+    Ok(state)
+}
+
+/// Returns the admitted state of the applied part, and the owners of its fields. Owners lose the fields that the
+/// admission has changed.
+fn admitted(mut applied: Value, managed: Value, state: Value, target: PatchTarget) -> (Value, Value) {
+    let status = if target == PatchTarget::Status { &state } else { &applied }.get("status").cloned();
+    let mut next = if target == PatchTarget::Status { applied.clone() } else { state };
+    set(&mut next, "status", status);
+    meta_mut(&mut applied).insert("managedFields".to_owned(), managed);
+    let left = disown(&applied, &next).unwrap_or_else(|| applied["metadata"]["managedFields"].take());
+    (next, left)
 }
 
 /// Removes the fields that a writer cannot set.

@@ -81,8 +81,6 @@ use homeostat_objects::{Client, Kind, ObjectList, Query, SharedObject};
 ///   [clients](crate::guide::clients) work, and with which settings.
 /// - Field selectors can use any field that the kind's schema knows. Without a schema, they can use any field.
 /// - A dry run does not check owners, and does not delete dependents.
-/// - If hooks or schema defaults change an applied object, watches see two versions: first the new content, then its
-///   field owner.
 /// - Two versions of a kind are two separate kinds. Objects are not converted between them.
 /// - A watch without a version lists the objects, and then sends the changes since. If the watch's client reads so
 ///   slowly that the store has discarded some of these changes, the watch ends with status 410, and the client lists

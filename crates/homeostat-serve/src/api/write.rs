@@ -23,7 +23,7 @@ use crate::access::UserInfo;
 use crate::admission::{AdmissionOperation, AdmissionRequest, Admitted, admit};
 use crate::http::IncomingRequest;
 use homeostat_objects::json::{key_of, meta_mut};
-use homeostat_objects::{Client, ClientError, FieldOwner, Ignore, Patch, PatchTarget, SharedObject, ValueRef};
+use homeostat_objects::{Client, ClientError, FieldOwner, Ignore, Patch, PatchTarget, SharedObject};
 
 /// How many attempts may fail although the object has not changed.
 const ATTEMPTS: usize = 10;
@@ -156,22 +156,11 @@ impl<'a> WriteCall<'a> {
                 return Ok(next);
             }
             let admitted = call.admitted(current.as_ref(), next.to_value())?;
-            let mut wanted = overlaid(&applied, &next.to_value(), &admitted);
             if call.options.dry_run {
                 return Ok(admitted.into());
             }
-            // Store the admitted state first, so that no other state is ever stored. Then record the owner of the
-            // applied fields, which changes no field. A change by another writer in between is a conflict.
-            let version = match &current {
-                None => call.stored(client.create(kind, admitted))?.resource_version().to_owned(),
-                Some(current) if is_equal_content(&next, &admitted) => current.resource_version().to_owned(),
-                Some(_) => {
-                    let written = call.put(admitted);
-                    call.stored(written)?.resource_version().to_owned()
-                }
-            };
-            meta_mut(&mut wanted).insert("resourceVersion".to_owned(), version.into());
-            call.stored(client.apply(kind, wanted, owner))
+            let wanted = overlaid(&applied, &next.to_value(), &admitted);
+            call.stored(client.apply(kind, wanted, &owner.clone().admitted(admitted)))
         })?;
         Ok(self.written(code, object))
     }
@@ -251,15 +240,4 @@ impl<'a> WriteCall<'a> {
         let warnings = [self.options.warnings, self.warnings].concat();
         WriteOutcome { code, object, warnings }
     }
-}
-
-/// Returns whether two states of an object are equal, apart from metadata that only the client sets.
-fn is_equal_content(one: &SharedObject, other: &Value) -> bool {
-    let fields = |object: ValueRef<'_>| {
-        let mut object = object.to_value();
-        meta_mut(&mut object)
-            .retain(|name, _| ["labels", "annotations", "finalizers", "ownerReferences"].contains(&&**name));
-        object
-    };
-    fields(one.as_value()) == fields(other.into())
 }

@@ -1,8 +1,10 @@
 //! Schemas and hooks, as clients see them.
 
+use std::collections::HashMap;
+
 use super::*;
 use crate::sync::atomic::{AtomicUsize, Ordering};
-use homeostat_objects::{Client, DeleteOptions, ObjectKey, Patch, PatchTarget};
+use homeostat_objects::{Client, DeleteOptions, ObjectKey, Patch, PatchTarget, Query, SharedObject, WatchEvent};
 
 #[test]
 fn faults_name_their_fields() {
@@ -249,4 +251,144 @@ fn an_applied_object_that_others_create_in_between_is_admitted_again() {
     let applied = apply(&format!("{HOME}?fieldManager=a"), &json!({"spec": {"mine": 1}})).send_to(&api);
     assert_eq!(applied.code, 200, "{applied:?}");
     assert_eq!(applied.json()["spec"], json!({"title": "Theirs", "mine": 1, "update": true}));
+}
+
+/// Returns the events of a watch since the version `from`, up to the version `to`.
+fn events_between(client: &MemoryClient, from: &str, to: &str) -> Vec<SharedObject> {
+    let stop = CancellationToken::new();
+    let mut seen = Vec::new();
+    for event in client.watch(&SITE, &Query::all(), Some(from), &stop).unwrap() {
+        match event.unwrap() {
+            WatchEvent::Added(object) | WatchEvent::Modified(object) => {
+                let is_last = object.resource_version() == to;
+                seen.push(object);
+                if is_last {
+                    break;
+                }
+            }
+            _ => {}
+        }
+    }
+    seen
+}
+
+#[test]
+fn an_apply_runs_each_hook_once_and_stores_one_state() {
+    let client = MemoryClient::new();
+    let runs = Arc::new(AtomicUsize::new(0));
+    let (mutations, checks) = (Arc::clone(&runs), Arc::clone(&runs));
+    let site = ServedResource::new(SITE)
+        .mutate(move |_, site| {
+            mutations.fetch_add(1, Ordering::SeqCst);
+            site["spec"]["title"] = json!(site["spec"]["title"].as_str().unwrap_or_default().to_uppercase());
+            site["spec"]["length"] = json!(site["spec"]["title"].as_str().unwrap_or_default().len());
+            Ok(())
+        })
+        .validate(move |_, _| {
+            checks.fetch_add(100, Ordering::SeqCst);
+            Ok(())
+        });
+    let api = ObjectApi::builder(Arc::new(client.clone())).serve(site).build().unwrap();
+    let write = |title: &str| {
+        let before = client.list(&SITE, &Query::all()).unwrap().version;
+        runs.store(0, Ordering::SeqCst);
+        let object = super::site("home", title);
+        let answer = apply(&format!("{HOME}?fieldManager=a"), &object).send_to(&api);
+        assert_eq!(runs.load(Ordering::SeqCst), 101, "each hook has run once");
+        (answer.code, before, SharedObject::from(answer.json()))
+    };
+    for (title, code, generation) in [("blue", 201, 1), ("green", 200, 2)] {
+        let (answered, before, stored) = write(title);
+        assert_eq!(answered, code);
+        assert_eq!(events_between(&client, &before, stored.resource_version()), [stored.clone()], "one version");
+        let stored = stored.to_value();
+        assert_eq!(stored["spec"], json!({"title": title.to_uppercase(), "length": title.len()}));
+        assert_eq!(stored["metadata"]["generation"], generation);
+        let owned = &stored["metadata"]["managedFields"];
+        assert_eq!((owned.as_array().unwrap().len(), &owned[0]["manager"]), (1, &json!("a")));
+        assert_eq!(owned[0]["fieldsV1"], json!({"f:spec": {"f:title": {}}}), "the hook's field has no owner");
+    }
+    let (code, before, same) = write("green");
+    assert_eq!((code, same.resource_version()), (200, before.as_str()), "applying again writes nothing");
+}
+
+#[test]
+fn a_field_that_a_hook_changes_leaves_its_other_owner() {
+    let site = ServedResource::new(SITE).mutate(|_, site| {
+        site["spec"]["count"] = json!(site["spec"]["count"].as_i64().unwrap_or_default() + 1);
+        Ok(())
+    });
+    let api = ObjectApi::builder(Arc::new(MemoryClient::new())).serve(site).build().unwrap();
+    let owned_by = |manager: &str, fields: &Value| {
+        let applied = apply(&format!("{HOME}?fieldManager={manager}"), &json!({"spec": fields})).send_to(&api).json();
+        let entries = applied["metadata"]["managedFields"].as_array().unwrap().clone();
+        let owned = entries.iter().map(|entry| json!([entry["manager"], entry["fieldsV1"]["f:spec"]]));
+        (applied["spec"].clone(), owned.collect::<Vec<_>>())
+    };
+    let (spec, owned) = owned_by("one", &json!({"count": 1, "a": 1}));
+    assert_eq!(spec, json!({"count": 2, "a": 1}));
+    assert_eq!(owned, [json!(["one", {"f:a": {}, "f:count": {}}])]);
+    let (spec, owned) = owned_by("two", &json!({"b": 1}));
+    assert_eq!(spec, json!({"count": 3, "a": 1, "b": 1}));
+    assert_eq!(owned, [json!(["one", {"f:a": {}}]), json!(["two", {"f:b": {}}])]);
+}
+
+/// Writers apply, patch and delete while a watch records all versions. Each answer is a stored version, and no version
+/// is only half of a write.
+#[test]
+fn every_state_that_racing_writers_and_watches_see_is_stored() {
+    const WRITERS: usize = 4;
+    const ROUNDS: usize = 25;
+    let client = MemoryClient::new();
+    // The hook derives a field from all others.
+    let derived = |site: &Value| {
+        let writers = (0..WRITERS).map(|writer| site["spec"][format!("w{writer}")].as_u64().unwrap_or_default());
+        json!(writers.sum::<u64>())
+    };
+    let site = ServedResource::new(SITE).mutate(move |_, site| {
+        site["spec"]["sum"] = derived(site);
+        Ok(())
+    });
+    let api = ObjectApi::builder(Arc::new(client.clone())).serve(site).build().unwrap();
+    let before = client.list(&SITE, &Query::all()).unwrap().version;
+    let write = |writer: usize, round: usize| {
+        let change = json!({"spec": {(format!("w{writer}")): round}});
+        if writer == 0 && round % 5 == 0 {
+            let code = request(&format!("DELETE {HOME}")).send_to(&api).code;
+            assert!([200, 404].contains(&code), "{code}");
+            return None;
+        }
+        let answer = apply(&format!("{HOME}?fieldManager=w{writer}"), &change).send_to(&api);
+        assert!([200, 201].contains(&answer.code), "{answer:?}");
+        Some(SharedObject::from(answer.json()))
+    };
+    let answers: Vec<_> = std::thread::scope(|scope| {
+        let write = &write;
+        let writers: Vec<_> = (0..WRITERS)
+            .map(|writer| {
+                scope.spawn(move || (1..=ROUNDS).filter_map(|round| write(writer, round)).collect::<Vec<_>>())
+            })
+            .collect();
+        writers.into_iter().flat_map(|writer| writer.join().unwrap()).collect()
+    });
+    let last = write(1, ROUNDS + 1).unwrap();
+    let stored = events_between(&client, &before, last.resource_version());
+    let by_version: HashMap<_, _> = stored.iter().map(|object| (object.resource_version(), object)).collect();
+    for answer in &answers {
+        assert_eq!(by_version.get(answer.resource_version()), Some(&answer), "the answer is a stored version");
+    }
+    for object in &stored {
+        let object = object.to_value();
+        assert_eq!(object["spec"]["sum"], derived(&object), "{object}");
+        // Each writer owns its own field in the same version.
+        let names = object["spec"].as_object().unwrap().keys().filter(|name| name.starts_with('w'));
+        let entries = object["metadata"]["managedFields"].as_array().unwrap();
+        let owned = |name: &String| {
+            let own = json!({"f:spec": {(format!("f:{name}")): {}}});
+            entries.iter().any(|entry| entry["manager"] == **name && entry["fieldsV1"] == own)
+        };
+        assert!(names.clone().all(owned) && names.count() == entries.len(), "{object}");
+    }
+    // An answer is one version, and each version is the answer to one call, unless a call changed nothing.
+    assert_eq!(stored.len(), by_version.len());
 }
