@@ -158,10 +158,7 @@ pub(super) fn check_limits(
     next: &Value,
     most_size: usize,
 ) -> Result<(), ClientError> {
-    let found = object_depth(next);
-    if found > MOST_DEPTH && current.is_none_or(|current| found > object_depth(&current.to_value())) {
-        return Err(too_deep(location.object_ref(), next));
-    }
+    check_depth(location, current, next)?;
     if most_bytes(next).is_some_and(|most| most <= most_size) {
         return Ok(());
     }
@@ -169,6 +166,19 @@ pub(super) fn check_limits(
     if found > most_size && current.is_none_or(|current| found > size(&current.to_value())) {
         let rule = format!("its JSON has {found} bytes, but at most {most_size} are allowed");
         return Err(ClientError::invalid(location.object_ref(), "", found.to_string(), rule));
+    }
+    Ok(())
+}
+
+/// Refuses an object that is too deep, as [`check_limits`] does.
+pub(super) fn check_depth(
+    location: &Location,
+    current: Option<&SharedObject>,
+    next: &Value,
+) -> Result<(), ClientError> {
+    let found = object_depth(next);
+    if found > MOST_DEPTH && current.is_none_or(|current| found > object_depth(&current.to_value())) {
+        return Err(too_deep(location.object_ref(), next));
     }
     Ok(())
 }

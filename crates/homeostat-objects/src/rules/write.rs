@@ -7,7 +7,7 @@ use super::apply::{apply, disown};
 use super::cascade::raise_generation;
 use super::change::{Location, is_orphaning};
 use super::check::{check, check_as, check_deletion, check_finalizers, check_identity, check_owners};
-use super::limits::check_limits;
+use super::limits::{check_depth, check_limits};
 use super::names::{Names, SUFFIX, suffix};
 use super::patch::patched;
 use super::stored::StoredObjects;
@@ -175,7 +175,7 @@ impl<S: StoredObjects> Transaction<'_, S> {
             let current = current.as_ref().ok_or_else(|| ClientError::not_found(location.object_ref()))?;
             same(&location, current, "resourceVersion", version)?;
         }
-        let state = owner.admitted.clone().map(|state| based(kind, &location, current.as_ref(), state)).transpose()?;
+        let state = owner.admitted.as_ref().map(|state| based(kind, &location, current.as_ref(), state)).transpose()?;
         if owner.target == PatchTarget::Status {
             if current.is_none() {
                 return Err(ClientError::not_found(location.object_ref()));
@@ -315,8 +315,10 @@ fn based(
     kind: &Kind,
     location: &Location,
     current: Option<&SharedObject>,
-    mut state: Value,
+    state: &Value,
 ) -> Result<Value, ClientError> {
+    check_depth(location, current, state)?;
+    let mut state = state.clone();
     check(kind, &mut state)?;
     check_identity(location, &state)?;
     match (current, meta_string(&state, "resourceVersion")) {

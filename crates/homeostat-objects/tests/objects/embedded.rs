@@ -366,3 +366,29 @@ fn a_watch_of_other_objects_gets_bookmarks_while_large_changes_are_forgotten() {
     }
     assert_eq!(watch.next().unwrap().unwrap(), WatchEvent::Bookmark("10".into()));
 }
+
+/// Hooks of a server may return anything.
+#[test]
+fn an_admitted_state_follows_the_rules() {
+    let client = MemoryClient::new();
+    let said = |name: &str, spec: Value| {
+        json!({"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"namespace": "default", "name": name},
+            "spec": spec})
+    };
+    let mut deep = json!(1);
+    for _ in 0..120 {
+        deep = json!([deep]);
+    }
+    let mut labelled = said("a", json!({"size": 1}));
+    labelled["metadata"]["labels"] = json!({"": "x"});
+    for state in [said("b", json!({"size": 1})), said("a", deep), labelled, json!(null)] {
+        let owner = FieldOwner::new("me").admitted(state);
+        let error = client.apply(&THING, said("a", json!({"size": 1})), &owner).unwrap_err();
+        assert!(error.is_invalid(), "{error}");
+    }
+    let mut gone = said("a", json!({"size": 1}));
+    gone["metadata"]["resourceVersion"] = json!("7");
+    let error = client.apply(&THING, said("a", json!({"size": 1})), &FieldOwner::new("me").admitted(gone)).unwrap_err();
+    assert!(error.is_conflict(), "{error}");
+    assert!(client.list(&THING, &Query::all()).unwrap().items.is_empty());
+}

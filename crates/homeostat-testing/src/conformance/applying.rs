@@ -285,3 +285,22 @@ pub(super) fn apply_of_the_status_has_its_own_owners(client: &TestedClient) -> C
     let left = client.apply(status(json!({"more": 1})), &second)?;
     same("the field that others wrote", &left["status"], &json!({"count": 4, "more": 1}))
 }
+
+/// A server around the client admits the state that an apply stores.
+pub(super) fn apply_of_an_admitted_state_stores_it(client: &TestedClient) -> CaseResult {
+    let created = client.apply(a(json!({"size": 1})), &one().admitted(a(json!({"size": 1, "more": 1}))))?;
+    spec("spec of the new object", &created, &json!({"size": 1, "more": 1}))?;
+    same("the stored object", client.get("a")?, created.clone())?;
+    let again = || client.apply(a(json!({"size": 2})), &one().admitted(a(json!({"size": 2}))));
+    client.refused(Refusal::AlreadyExists, A, again)?;
+    let state = with(created.clone(), "/spec", json!({"size": 2, "other": 1}));
+    let applied = client.apply(a(json!({"size": 2})), &one().force().admitted(state.clone()))?;
+    spec("spec of the changed object", &applied, &json!({"size": 2, "other": 1}))?;
+    let stale = || client.apply(a(json!({"size": 2})), &one().force().admitted(state));
+    client.refused(Refusal::Conflict, A, stale)?;
+    let state = with(with(applied, "/spec", json!({"size": 3})), "/status", json!({"ready": true, "seen": 1}));
+    let applied = client.apply(said(json!({"ready": true})), &of_status("one").force().admitted(state))?;
+    same("the status", &applied["status"], &json!({"ready": true, "seen": 1}))?;
+    spec("spec after an apply of the status", &applied, &json!({"size": 2, "other": 1}))?;
+    same("the stored object", client.get("a")?, applied)
+}

@@ -238,7 +238,8 @@ macro_rules! __conformance_cases {
                 apply_owns_finalizers_and_owners_one_by_one,
                 apply_of_finalizers_and_owners,
                 apply_of_the_status_leaves_the_rest,
-                apply_of_the_status_has_its_own_owners;
+                apply_of_the_status_has_its_own_owners,
+                apply_of_an_admitted_state_stores_it;
             validating:
                 names_are_subdomains,
                 names_are_there,
