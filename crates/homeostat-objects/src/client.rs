@@ -324,8 +324,9 @@ impl FieldOwner {
         Self { force: true, ..self }
     }
 
-    /// Makes the apply store this complete state, which a server has computed and then admitted: its hooks and defaults
-    /// may have changed the fields of other owners, who then lose them, and fields without an owner.
+    /// Makes the apply store this complete state of the object. A server computes it from the applied fields, and its
+    /// hooks and defaults change it further. Fields that only these set get no owner. Other owners lose the fields that
+    /// these change.
     ///
     /// The applied fields must have the same values as in `state`. The state has the `resourceVersion` of the object
     /// that it was computed from, or none if there was no object. If the object has changed since, the apply is a

@@ -205,7 +205,7 @@ impl Reply {
         Self { body: ReplyBody::Stream(Box::new(send)), holds: 0, ..self.with_header("content-type", content_type) }
     }
 
-    /// Passes each part of the body through a function, which sends what it wants. The body becomes a
+    /// Passes each part of the body to a function, which sends other bytes in its place, or none. The body becomes a
     /// [stream](Self::with_stream).
     ///
     /// A watch has one part for each event, unless the event has more than 32 KiB. If the function returns an error,

@@ -35,10 +35,10 @@ impl ServerBuilder {
     /// Use it for paths of your own, for records of requests, and for faults in tests: errors, delays, and
     /// replies that [break off](Reply::with_filter).
     ///
-    /// The server has already checked the user and the host of the request. The
-    /// [authorization](Self::authorize) of other paths than those of objects has allowed it. The authorization of
-    /// objects follows in [`NextHandler::answer`]: a layer that answers for objects itself must check the user. Requests
-    /// with `Impersonate-…` headers reach the layer too. If it passes them on with these headers, they are refused.
+    /// The server has already checked the user and the host of the request. For paths without objects, the
+    /// [authorization](Self::authorize) has also allowed it. For objects, the authorization follows in
+    /// [`NextHandler::answer`]: a layer that answers for objects itself must check the user. Requests with
+    /// `Impersonate-…` headers reach the layer too. If it passes them on with these headers, they are refused.
     ///
     /// The layer runs on the threads of connections, and may block. A stop of the server waits for it. If it panics,
     /// the request gets status 500. A second call replaces the first layer.
