@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use homeostat_objects::{Client, Ignore, Kind, Patch, PatchTarget, Query, SharedObject};
-use homeostat_serve::IncomingRequest;
+use homeostat_serve::{IncomingRequest, ServedResource};
 
 use super::shared::ServerShared;
 
@@ -45,9 +45,10 @@ pub(super) fn follow(server: &ServerShared) {
     for kind in known.iter().filter(|kind| !wanted.contains(kind)) {
         server.api.withdraw(kind);
     }
-    for kind in wanted.into_iter().filter(|kind| !known.contains(kind)) {
+    let served = server.api.kinds();
+    for kind in wanted.into_iter().filter(|kind| !served.contains(kind)) {
         // A definition with invalid names is not served.
-        let _ = server.serve(kind);
+        let _ = server.api.serve(ServedResource::new(kind));
     }
     for definition in &stored {
         let patch = Patch::Merge(json!({"status": {

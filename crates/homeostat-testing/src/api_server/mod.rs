@@ -145,12 +145,12 @@ impl ApiServer {
     /// Panics if no server can serve the kind, for example because of its name.
     #[expect(clippy::panic, reason = "documented")]
     pub fn serve(&self, kind: Kind) {
-        self.shared.serve(kind).unwrap_or_else(|error| panic!("{error}"));
+        self.shared.api.serve(ServedResource::new(kind)).unwrap_or_else(|error| panic!("{error}"));
     }
 
     /// Stops serving a kind. Requests for it get 404. Its objects and its open watches stay.
     pub fn withdraw(&self, kind: &Kind) {
-        self.shared.withdraw(kind);
+        self.shared.api.withdraw(kind);
     }
 
     /// Adds a rule. If several rules apply to a request, the first one that was added answers.

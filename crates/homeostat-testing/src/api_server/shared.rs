@@ -5,7 +5,7 @@ use std::sync::Arc;
 use homeostat::base::Clock;
 use homeostat::rt::Monitor;
 use homeostat_objects::{Kind, MemoryClient, Query};
-use homeostat_serve::{IncomingRequest, NextHandler, ObjectApi, Reply, ServedResource};
+use homeostat_serve::{IncomingRequest, NextHandler, ObjectApi, Reply};
 
 use super::answer::ServerAnswer;
 use super::definitions;
@@ -60,15 +60,6 @@ impl ServerShared {
             definitions::follow(self);
         }
         reply
-    }
-
-    pub(super) fn serve(&self, kind: Kind) -> Result<(), homeostat_serve::RegistryError> {
-        self.api.serve(ServedResource::new(kind))
-    }
-
-    pub(super) fn withdraw(&self, kind: &Kind) {
-        self.api.withdraw(kind);
-        self.script.change(|script| script.defined.retain(|known| known != kind));
     }
 }
 
