@@ -140,18 +140,15 @@ impl ObjectApi {
         Ok(())
     }
 
-    /// Stops serving a kind. Returns false if it was not served.
+    /// Stops serving a kind, if it is served.
     ///
     /// Later requests for the kind get status 404. Its objects stay stored, and its open watches continue.
-    pub fn withdraw(&self, kind: &Kind) -> bool {
+    pub fn withdraw(&self, kind: &Kind) {
         let mut shared = self.shared.lock();
-        let kinds = shared.kinds.without(kind);
-        let was_served = kinds.iter().count() < shared.kinds.iter().count();
         // The virtual namespaces cannot be refused, because the old kinds had namespaces.
-        if let Ok(kinds) = kinds.with_namespaces() {
+        if let Ok(kinds) = shared.kinds.without(kind).with_namespaces() {
             *shared = shared.serving(kinds);
         }
-        was_served
     }
 
     /// Returns the state for one request.
