@@ -45,8 +45,8 @@ pub(super) fn follow(server: &ServerShared) {
     for kind in known.iter().filter(|kind| !wanted.contains(kind)) {
         server.api.withdraw(kind);
     }
-    let served = server.api.kinds();
-    for kind in wanted.into_iter().filter(|kind| !served.contains(kind)) {
+    let current = server.api.kinds();
+    for kind in wanted.into_iter().filter(|kind| !current.contains(kind)) {
         // A definition with invalid names is not served.
         let _ = server.api.serve(ServedResource::new(kind));
     }

@@ -92,9 +92,9 @@ impl ApiServer {
     ///
     /// Returns an error if the operating system refuses a port or a thread.
     pub fn with_client(client: MemoryClient) -> io::Result<Self> {
-        let served = ObjectApi::builder(Arc::new(client.clone())).serve_events();
-        let served = BUILT_IN.into_iter().fold(served, |api, kind| api.serve(ServedResource::new(kind)));
-        let api = served.build().map_err(io::Error::other)?;
+        let api = ObjectApi::builder(Arc::new(client.clone())).serve_events();
+        let api = BUILT_IN.into_iter().fold(api, |api, kind| api.serve(ServedResource::new(kind)));
+        let api = api.build().map_err(io::Error::other)?;
         let shared = Arc::new(ServerShared::new(client, api));
         let answering = Arc::clone(&shared);
         let server = Server::builder((Ipv4Addr::LOCALHOST, 0))

@@ -296,8 +296,8 @@ pub(super) fn apply_of_an_admitted_state_stores_it(client: &TestedClient) -> Cas
     let state = with(created.clone(), "/spec", json!({"size": 2, "other": 1}));
     let applied = client.apply(a(json!({"size": 2})), &one().force().admitted(state.clone()))?;
     spec("spec of the changed object", &applied, &json!({"size": 2, "other": 1}))?;
-    let stale = || client.apply(a(json!({"size": 2})), &one().force().admitted(state));
-    client.refused(Refusal::Conflict, A, stale)?;
+    let outdated = || client.apply(a(json!({"size": 2})), &one().force().admitted(state));
+    client.refused(Refusal::Conflict, A, outdated)?;
     let state = with(with(applied, "/spec", json!({"size": 3})), "/status", json!({"ready": true, "seen": 1}));
     let applied = client.apply(said(json!({"ready": true})), &of_status("one").force().admitted(state))?;
     same("the status", &applied["status"], &json!({"ready": true, "seen": 1}))?;
