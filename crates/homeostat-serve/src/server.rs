@@ -12,6 +12,7 @@ mod throttle;
 mod users;
 mod verb;
 mod vitals;
+mod with_layer;
 
 pub use self::builder::ServerBuilder;
 pub use self::control::{ServerControl, ServerCounts};

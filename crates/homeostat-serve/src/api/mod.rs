@@ -65,8 +65,8 @@ use homeostat_objects::{Client, Kind, ObjectList, Query, SharedObject};
 
 /// Serves a client's objects like a Kubernetes API server, to `kubectl` and other clients.
 ///
-/// It serves only the registered kinds, which may [change](Self::serve). Clones share all state. It is tested with `kubectl`, the Python client
-/// `kubernetes`, kube-rs and `KubernetesClient`.
+/// It serves only the registered kinds, which may [change](Self::serve). Clones share all state. It is tested with
+/// `kubectl`, the Python client `kubernetes`, kube-rs and `KubernetesClient`.
 ///
 /// # Differences from Kubernetes
 ///

@@ -14,11 +14,6 @@ pub(super) const PART: usize = 32 << 10;
 /// The status of a connection that was closed without a reply, for the log and the metrics. Other servers use it too.
 const NO_REPLY: u16 = 444;
 
-/// Returns whether the value of a query parameter means false.
-pub(crate) fn is_false(text: &str) -> bool {
-    matches!(text, "" | "0" | "f" | "F" | "false" | "False" | "FALSE")
-}
-
 /// A reply to a request, from a [layer](crate::ServerBuilder::layer).
 ///
 /// The server sets the headers `Content-Length`, `Transfer-Encoding`, `Connection` and `Date`.

@@ -35,13 +35,14 @@ pub(crate) use self::idle::IdleSockets;
 pub(crate) use self::limits::HttpLimits;
 #[cfg(test)]
 pub(crate) use self::message::ReplySink;
-pub(crate) use self::message::{Handler, LoggedOutcome, ReplyBody, SinkWriter, is_false};
+pub(crate) use self::message::{Handler, LoggedOutcome, ReplyBody, SinkWriter};
 pub use self::message::{Reply, ReplyStream};
 #[cfg(test)]
 pub(crate) use self::parser::parse_request_head;
 pub(crate) use self::poll::Poll;
 pub(crate) use self::registry::{ConnectionRegistry, client_of};
 pub use self::request::IncomingRequest;
+pub(crate) use self::request::is_false;
 pub(crate) use self::roster::ThreadRoster;
 pub(crate) use self::service::{PeerInfo, RefusedRequest, Service};
 pub(crate) use self::shared::HttpShared;

@@ -5,7 +5,6 @@ use std::net::SocketAddr;
 
 use http::{HeaderMap, Method};
 
-use super::message::is_false;
 use crate::access::UserInfo;
 
 /// A complete request of a user, as a [layer](crate::ServerBuilder::layer) sees it.
@@ -123,6 +122,11 @@ impl IncomingRequest {
         request.headers.remove(name);
         request
     }
+}
+
+/// Returns whether the value of a query parameter means false.
+pub(crate) fn is_false(text: &str) -> bool {
+    matches!(text, "" | "0" | "f" | "F" | "false" | "False" | "FALSE")
 }
 
 impl fmt::Debug for IncomingRequest {

@@ -113,6 +113,24 @@ impl Service for ServerService {
     }
 }
 
+impl Handler for ServerService {
+    /// Answers a request by the handler of its path.
+    fn handle(&self, request: &IncomingRequest) -> Reply {
+        if let Err((status, message)) = check_impersonation(&request.headers) {
+            return refusal(&request.segments, status, &message, None);
+        }
+        let handler = if is_object_path(&request.segments) {
+            self.objects.as_ref()
+        } else {
+            self.reviewer(&canonical_path(&request.segments)).or(self.pages.as_ref())
+        };
+        match handler {
+            Some(handler) => handler.handle(request),
+            None => Reply::failure(StatusCode::NOT_FOUND, "NotFound", "the server has no such path"),
+        }
+    }
+}
+
 /// Why a request is refused.
 struct AccessRefusal {
     status: StatusCode,
@@ -181,22 +199,6 @@ impl ServerService {
                 let message = format!("{request} is forbidden: {reason}");
                 Err(AccessRefusal::new(StatusCode::FORBIDDEN, request.user, message))
             }
-        }
-    }
-
-    /// Answers a request by the handler of its path.
-    pub(super) fn handle(&self, request: &IncomingRequest) -> Reply {
-        if let Err((status, message)) = check_impersonation(&request.headers) {
-            return refusal(&request.segments, status, &message, None);
-        }
-        let handler = if is_object_path(&request.segments) {
-            self.objects.as_ref()
-        } else {
-            self.reviewer(&canonical_path(&request.segments)).or(self.pages.as_ref())
-        };
-        match handler {
-            Some(handler) => handler.handle(request),
-            None => Reply::failure(StatusCode::NOT_FOUND, "NotFound", "the server has no such path"),
         }
     }
 

@@ -11,8 +11,8 @@ use homeostat_serve::{IncomingRequest, Reply, ReplyStream};
 
 /// An answer of an [`ApiServer`](super::ApiServer): status, headers, and a body in steps.
 ///
-/// The server sends a body that only has texts at once. Otherwise it sends each step immediately, as a separate chunk, and
-/// the connection ends after the last step.
+/// The server sends a body that only has texts at once. Otherwise it sends each step immediately, as a separate chunk,
+/// and the connection ends after the last step.
 ///
 /// # Examples
 ///

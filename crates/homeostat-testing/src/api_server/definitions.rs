@@ -2,10 +2,8 @@
 
 use serde_json::{Value, json};
 
-use homeostat_objects::{Client, Ignore, Kind, Patch, PatchTarget, Query, SharedObject};
-use homeostat_serve::{IncomingRequest, ServedResource};
-
-use super::shared::ServerShared;
+use homeostat_objects::{Client, Ignore, Kind, MemoryClient, Patch, PatchTarget, Query, SharedObject};
+use homeostat_serve::{IncomingRequest, ObjectApi, ServedResource};
 
 /// The kind of custom resource definitions.
 const DEFINITION: Kind = Kind::cluster("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
@@ -37,18 +35,18 @@ pub(super) fn are_written_by(request: &IncomingRequest) -> bool {
 }
 
 /// Serves the kinds of all stored definitions, and reports that in their status. Withdraws the kinds of definitions
-/// that were removed or changed.
-pub(super) fn follow(server: &ServerShared) {
-    let stored = server.client.list(&DEFINITION, &Query::all()).map(|list| list.items).unwrap_or_default();
+/// that were removed or changed. `replace` stores the kinds of all definitions, and returns the earlier ones.
+pub(super) fn follow(client: &MemoryClient, api: &ObjectApi, replace: impl FnOnce(Vec<Kind>) -> Vec<Kind>) {
+    let stored = client.list(&DEFINITION, &Query::all()).map(|list| list.items).unwrap_or_default();
     let wanted: Vec<_> = stored.iter().flat_map(kinds_of).collect();
-    let known = server.script.change(|script| std::mem::replace(&mut script.defined, wanted.clone()));
+    let known = replace(wanted.clone());
     for kind in known.iter().filter(|kind| !wanted.contains(kind)) {
-        server.api.withdraw(kind);
+        api.withdraw(kind);
     }
-    let current = server.api.kinds();
+    let current = api.kinds();
     for kind in wanted.into_iter().filter(|kind| !current.contains(kind)) {
         // A definition with invalid names is not served.
-        let _ = server.api.serve(ServedResource::new(kind));
+        let _ = api.serve(ServedResource::new(kind));
     }
     for definition in &stored {
         let patch = Patch::Merge(json!({"status": {
@@ -59,7 +57,7 @@ pub(super) fn follow(server: &ServerShared) {
             ],
         }}));
         // It may have been deleted since.
-        let _ = server.client.patch(&DEFINITION, &definition.key(), &patch, PatchTarget::Status).ignore_not_found();
+        let _ = client.patch(&DEFINITION, &definition.key(), &patch, PatchTarget::Status).ignore_not_found();
     }
 }
 

@@ -57,7 +57,8 @@ impl ServerShared {
         let plain = || IMPERSONATION.iter().fold(request.clone(), |request, name| request.without_header(name));
         let reply = if is_plain { next.answer(request) } else { next.answer(&plain()) };
         if definitions::are_written_by(request) {
-            definitions::follow(self);
+            let replace = |kinds| self.script.change(|script| std::mem::replace(&mut script.defined, kinds));
+            definitions::follow(&self.client, &self.api, replace);
         }
         reply
     }
