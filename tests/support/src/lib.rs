@@ -13,6 +13,7 @@ pub mod compile_errors;
 #[cfg(unix)]
 pub mod forks;
 pub mod forwarder;
+pub mod installed;
 pub mod locks;
 pub mod logs;
 #[cfg(target_os = "linux")]
