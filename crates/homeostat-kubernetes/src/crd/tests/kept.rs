@@ -1,354 +1,69 @@
 //! A server's pruning, defaulting and checking must leave each value as serde wrote it.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
-use std::fmt::Debug;
-use std::num::NonZeroI32;
+use homeostat_types_test_support::generated::{read, schema, types_with_values};
+use homeostat_types_test_support::kept::{Kept, Samples, Visitor, flattened, includes, visit, visit_values};
+use proptest::prelude::*;
+use serde_json::{Value, json};
 
-use schemars::JsonSchema;
-use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
-
+use super::super::structural::structural;
 use super::schema_of;
 use super::server::{faults, store};
-use homeostat_objects::{Condition, ConditionStatus, ObjectMeta};
 
-/// A type with sample values of all its variants.
-trait Samples: Clone + PartialEq + Debug + Serialize + DeserializeOwned + JsonSchema + Send + Sync + 'static {
-    fn samples() -> Vec<Self>;
-}
+/// A model of a server, which stores the values that it receives.
+struct Model;
 
-/// Stores all samples of a type.
-fn survives<T: Samples>() {
-    let schema = schema_of::<T>();
-    let name = std::any::type_name::<T>();
-    assert_eq!(faults(&schema), Vec::<String>::new(), "{name}");
-    for sample in T::samples() {
-        let written = serde_json::to_value(&sample).unwrap();
-        let stored = store(&written, &schema).unwrap_or_else(|why| panic!("{name}: {why}"));
-        assert!(includes(&stored, &written), "{name}: {written} became {stored} by {schema}");
-        let read = |value: Value| serde_json::from_value::<T>(value).map_err(|error| error.to_string());
-        assert_eq!(read(stored), read(written), "{name}");
-    }
-}
-
-/// Returns whether a value has all fields of another value, with equal values.
-fn includes(value: &Value, part: &Value) -> bool {
-    match (value, part) {
-        (Value::Object(fields), Value::Object(parts)) => {
-            parts.iter().all(|(name, part)| fields.get(name).is_some_and(|value| includes(value, part)))
-        }
-        (Value::Array(items), Value::Array(parts)) => {
-            items.len() == parts.len() && items.iter().zip(parts).all(|(item, part)| includes(item, part))
-        }
-        _ => value == part,
-    }
-}
-
-/// Stores a value of a type. It must not change.
-#[track_caller]
-fn keeps<T>(values: &[Value])
-where
-    T: Clone + Serialize + DeserializeOwned + JsonSchema + Send + Sync + 'static,
-{
-    let schema = schema_of::<T>();
-    assert_eq!(faults(&schema), Vec::<String>::new());
-    for value in values {
-        assert_eq!(store(value, &schema).as_ref(), Ok(value), "{schema}");
-    }
-}
-
-fn without_reason(mut condition: Condition) -> Condition {
-    condition.reason.clear();
-    condition
-}
-
-macro_rules! types {
-    ($($(#[$of:meta])* $name:ident $body:tt = [$($sample:expr),+ $(,)?];)+) => {$(
-        types!(@define $(#[$of])* $name $body);
-        impl Samples for $name {
-            fn samples() -> Vec<Self> {
-                vec![$($sample),+]
-            }
-        }
-    )+};
-    (@define $(#[$of:meta])* $name:ident (enum $variants:tt)) => {
-        #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-        $(#[$of])*
-        enum $name $variants
-    };
-    (@define $(#[$of:meta])* $name:ident (struct $fields:tt)) => {
-        #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-        $(#[$of])*
-        struct $name $fields
-    };
-}
-
-fn eighty() -> u16 {
-    80
-}
-
-fn text(text: &str) -> String {
-    text.to_owned()
-}
-
-types! {
-    Colour (enum { Red, Green }) = [Self::Red, Self::Green];
-    External (enum { File { path: String }, Url(String) }) = [Self::File { path: text("p") }, Self::Url(text("u"))];
-    Mixed (enum { Nothing, Path(String), Port { #[serde(default = "eighty")] port: u16 } })
-        = [Self::Nothing, Self::Path(text("p")), Self::Port { port: 1 }];
-    #[serde(tag = "type")]
-    Internal (enum { File { path: String, #[serde(default = "eighty")] port: u16 }, Url { path: Option<String> }, None })
-        = [Self::File { path: text("p"), port: 1 }, Self::Url { path: None }, Self::Url { path: Some(text("p")) }, Self::None];
-    #[serde(tag = "type", deny_unknown_fields)]
-    Probe (enum { HttpGet { #[serde(default = "eighty")] port: u16 }, Exec { cmd: String } })
-        = [Self::HttpGet { port: 1 }, Self::Exec { cmd: text("x") }];
-    #[serde(tag = "t", content = "c")]
-    Adjacent (enum { Text(String), Number(i32), Port { #[serde(default = "eighty")] port: u16 }, Exec { cmd: String }, None })
-        = [Self::Text(text("t")), Self::Number(7), Self::Port { port: 1 }, Self::Exec { cmd: text("x") }, Self::None];
-    #[serde(untagged)]
-    Untagged (enum { One { one: String, #[serde(default = "eighty")] port: u16 }, Two { two: BTreeMap<String, u8> } })
-        = [Self::One { one: text("1"), port: 1 }, Self::Two { two: [(text("k"), 2)].into() }];
-    #[serde(untagged)]
-    Port (enum { Number(i32), Name(String) }) = [Self::Number(1), Self::Name(text("http"))];
-    #[serde(untagged)]
-    Catch (enum { Known { a: u8 }, Other(Value) })
-        = [Self::Known { a: 1 }, Self::Other(json!({"b": {"c": 2}})), Self::Other(json!({"a": {"c": [null, {"d": null}]}}))];
-    #[serde(untagged)]
-    CatchMap (enum { Known { a: Nested }, Other(BTreeMap<String, Nested>) })
-        = [Self::Known { a: Nested::samples().remove(0) }, Self::Other([(text("b"), Nested::samples().remove(1))].into())];
-    #[serde(tag = "type")]
-    Holder (enum { Map(BTreeMap<String, String>), Fields(Map<String, Value>), Meta(ObjectMeta), Nested(Nested), Deep(Deep) })
-        = [
-            Self::Map([(text("k"), text("v"))].into()),
-            Self::Fields(json!({"a": {"b": null}}).as_object().unwrap().clone()),
-            Self::Nested(Nested::samples().remove(0)),
-            Self::Deep(Deep::samples().remove(0)),
-        ];
-    Nested (struct { number: i32, #[serde(default)] text: String, #[serde(default = "eighty")] port: u16, maybe: Option<bool> })
-        = [
-            Self { number: 1, text: text(""), port: 80, maybe: None },
-            Self { number: -1, text: text("t"), port: 1, maybe: Some(true) },
-        ];
-    Deep (struct { list: Vec<Nested>, map: BTreeMap<String, Option<Nested>>, pair: (u8, Option<String>), unit: (), any: Value })
-        = [Self {
-            list: Nested::samples(),
-            map: [(text("a"), None), (text("b"), Some(Nested::samples().remove(1)))].into(),
-            pair: (1, None),
-            unit: (),
-            any: Value::Null,
-        }];
-    Empty (struct {}) = [Self {}];
-    #[serde(deny_unknown_fields)]
-    Closed (struct { #[serde(default = "eighty", skip_serializing_if = "is_eighty")] port: u16 })
-        = [Self { port: 80 }, Self { port: 1 }];
-    Defaulted (struct { #[serde(default)] nested: Option<Closed>, #[serde(default)] list: Vec<String> })
-        = [Self { nested: None, list: Vec::new() }, Self { nested: Some(Closed { port: 1 }), list: vec![text("a")] }];
-    Open (struct { number: i32, #[serde(flatten)] others: BTreeMap<String, Nested> })
-        = [Self { number: 1, others: BTreeMap::new() }, Self { number: 1, others: [(text("o"), Nested::samples().remove(0))].into() }];
-    Numbered (struct { #[serde(flatten)] by_number: BTreeMap<u32, String>, by_colour: BTreeMap<Key, String> })
-        = [Self { by_number: [(7, text("seven"))].into(), by_colour: [(Key::Red, text("r"))].into() }];
-    Sets (struct { names: BTreeSet<String>, maybe: BTreeSet<Option<String>>, pairs: HashSet<(u8, u8)> })
-        = [Self { names: [text("a")].into(), maybe: [None, Some(text("a"))].into(), pairs: [(1, 2)].into() }];
-    Template (struct { metadata: ObjectMeta, spec: Nested }) = [Self {
-        metadata: serde_json::from_value(json!({"labels": {"a": "b"}, "annotations": {"c": "d"}, "finalizers": ["f"]})).unwrap(),
-        spec: Nested::samples().remove(0),
-    }];
-    Conditions (struct { conditions: Vec<Condition> }) = [Self {
-        conditions: vec![
-            Condition::new("Ready", ConditionStatus::True, "R"),
-            without_reason(Condition::new("Done", ConditionStatus::Unknown, "")),
-        ],
-    }];
-    /// Values that violate their own fields' rules can also be defaults.
-    Ruled (struct {
-        #[serde(default)]
-        #[schemars(range(min = 1, max = 9))]
-        replicas: u8,
-        #[serde(default)]
-        #[schemars(length(min = 1))]
-        names: Vec<String>,
-        non_zero: NonZeroI32,
-    }) = [Self { replicas: 1, names: vec![text("n")], non_zero: NonZeroI32::MIN }];
-    Directions (struct {
-        #[serde(skip_deserializing)]
-        computed: Option<Nested>,
-        #[serde(skip_serializing)]
-        secret: Option<String>,
-        #[serde(rename(serialize = "new", deserialize = "old"))]
-        renamed: Option<u8>,
-    }) = [Self { computed: Some(Nested::samples().remove(0)), secret: None, renamed: Some(1) }];
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-enum Key {
-    Red,
-    Green,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "how serde calls it")]
-fn is_eighty(port: &u16) -> bool {
-    *port == 80
-}
-
-/// Types that contain another one.
-macro_rules! wrappers {
-    ($($(#[$of:meta])* $name:ident<$inner:ident> $body:tt = |$sample:ident| [$($value:expr),+ $(,)?];)+) => {$(
-        wrappers!(@define $(#[$of])* $name<$inner> $body);
-        impl<$inner: Samples> Samples for $name<$inner> {
-            fn samples() -> Vec<Self> {
-                $inner::samples().into_iter().flat_map(|$sample| vec![$($value),+]).collect()
-            }
-        }
-    )+};
-    (@define $(#[$of:meta])* $name:ident<$inner:ident> (enum $variants:tt)) => {
-        #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-        $(#[$of])*
-        enum $name<$inner> $variants
-    };
-    (@define $(#[$of:meta])* $name:ident<$inner:ident> (struct $fields:tt)) => {
-        #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-        $(#[$of])*
-        struct $name<$inner> $fields
-    };
-}
-
-wrappers! {
-    Fields<T> (struct { plain: T, boxed: Box<T>, list: Vec<T>, map: BTreeMap<String, T>, some: Option<T>, pair: (T, u8) }) = |one| [Self {
-        plain: one.clone(),
-        boxed: Box::new(one.clone()),
-        list: vec![one.clone(), one.clone()],
-        map: [(text("k"), one.clone())].into(),
-        some: Some(one.clone()),
-        pair: (one, 1),
-    }];
-    Nothing<T> (struct { some: Option<T>, list: Vec<Option<T>>, nested: Option<Vec<Option<T>>> })
-        = |one| [Self { some: None, list: vec![None, Some(one)], nested: Some(vec![None]) }];
-    InVariant<T> (enum { Holds(T), Has { field: T, #[serde(default = "eighty")] port: u16 }, Many(Vec<T>) })
-        = |one| [Self::Holds(one.clone()), Self::Has { field: one.clone(), port: 1 }, Self::Many(vec![one])];
-    #[serde(tag = "of")]
-    InTagged<T> (enum { Has { field: T, #[serde(default = "eighty")] port: u16 }, Text { field: String }, None })
-        = |one| [Self::Has { field: one, port: 1 }, Self::Text { field: text("t") }, Self::None];
-    #[serde(tag = "t2", content = "c2")]
-    InContent<T> (enum { Holds(T), Many(Vec<T>), Nested(Nested) })
-        = |one| [Self::Holds(one.clone()), Self::Many(vec![one]), Self::Nested(Nested::samples().remove(0))];
-    #[serde(untagged)]
-    InUntagged<T> (enum { Has { field: T }, Text(String), Any { any: Value } })
-        = |one| [Self::Has { field: one }, Self::Text(text("t")), Self::Any { any: json!({"field": null}) }];
-}
-
-/// Types that flatten another type into their fields.
-mod flattened {
-    use super::*;
-
-    wrappers! {
-        Flat<T> (struct { name: String, #[serde(flatten)] inner: T }) = |one| [Self { name: text("n"), inner: one }];
-        FlatBox<T> (struct { name: String, #[serde(flatten)] inner: Box<T> }) = |one| [Self { name: text("n"), inner: Box::new(one) }];
-        Alone<T> (struct { #[serde(flatten)] inner: T }) = |one| [Self { inner: one }];
-        Beside<T> (struct { name: String, #[serde(flatten)] inner: T, #[serde(flatten)] rest: BTreeMap<String, Value> })
-            = |one| [Self { name: text("n"), inner: one, rest: [(text("more"), json!({"x": null}))].into() }];
-        Twice<T> (struct { name: String, #[serde(flatten)] inner: Flat<T>, #[serde(flatten)] other: TwiceOther }) = |one| [
-            Self { name: text("n"), inner: Flat { name: text("n"), inner: one.clone() }, other: TwiceOther::This(1) },
-            Self { name: text("n"), inner: Flat { name: text("n"), inner: one }, other: TwiceOther::That { deep: true } },
-        ];
-    }
-
-    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-    enum TwiceOther {
-        This(u8),
-        That { deep: bool },
-    }
-
-    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-    struct FlatOption<T> {
-        name: String,
-        #[serde(flatten)]
-        inner: Option<T>,
-    }
-
-    impl<T: Samples> Samples for FlatOption<T> {
-        fn samples() -> Vec<Self> {
-            let some = T::samples().into_iter().map(Some);
-            some.chain([None]).map(|inner| Self { name: text("n"), inner }).collect()
+impl Visitor for Model {
+    fn samples<T: Samples>(&mut self) {
+        let schema = schema_of::<T>();
+        let name = std::any::type_name::<T>();
+        assert_eq!(faults(&schema), Vec::<String>::new(), "{name}");
+        for sample in T::samples() {
+            let written = serde_json::to_value(&sample).unwrap();
+            let stored = store(&written, &schema).unwrap_or_else(|why| panic!("{name}: {why}"));
+            assert!(includes(&stored, &written), "{name}: {written} became {stored} by {schema}");
+            let read = |value: Value| serde_json::from_value::<T>(value).map_err(|error| error.to_string());
+            assert_eq!(read(stored), read(written), "{name}");
         }
     }
 
-    macro_rules! survive {
-        ($($of:ident)+) => {$(
-            survives::<Flat<$of>>();
-            survives::<FlatBox<$of>>();
-            survives::<Alone<$of>>();
-            survives::<Beside<$of>>();
-            survives::<FlatOption<$of>>();
-            survives::<Fields<FlatOption<$of>>>();
-            survives::<InVariant<Flat<$of>>>();
-        )+};
-    }
-
-    #[test]
-    fn flattened_types_survive_a_server() {
-        survive!(External Internal Adjacent Untagged Catch CatchMap Colour Mixed Probe Holder Open Nested);
-        survives::<Twice<External>>();
-        survives::<Flat<Flat<FlatOption<External>>>>();
-        survives::<FlatOption<Flat<FlatOption<Internal>>>>();
+    fn values<T: Kept>(&mut self, values: &[Value]) {
+        let schema = schema_of::<T>();
+        assert_eq!(faults(&schema), Vec::<String>::new());
+        for value in values {
+            assert_eq!(store(value, &schema).as_ref(), Ok(value), "{schema}");
+        }
     }
 }
 
 #[test]
 fn values_of_all_types_survive_a_server() {
-    macro_rules! survive {
-        ($($of:ident)+) => {$(
-            survives::<$of>();
-            survives::<Fields<$of>>();
-            survives::<Nothing<$of>>();
-            survives::<InVariant<$of>>();
-            survives::<InTagged<$of>>();
-            survives::<InContent<$of>>();
-            survives::<InUntagged<$of>>();
-        )+};
-    }
-    survive!(Colour External Mixed Internal Probe Adjacent Untagged Port Catch CatchMap Holder Nested Deep Empty Closed Defaulted
-        Open Numbered Sets Template Conditions Ruled);
-    survives::<InVariant<InTagged<InContent<InUntagged<External>>>>>();
-    survives::<InUntagged<InContent<InTagged<InVariant<Internal>>>>>();
-    survives::<InTagged<Fields<Nothing<Probe>>>>();
-}
-
-/// Fields that exist in only one direction: the type itself cannot read its own output.
-#[test]
-fn fields_that_are_only_written_survive_a_server() {
-    let computed = json!({"number": 1, "text": "", "port": 1, "maybe": null});
-    keeps::<Directions>(&[json!({"computed": computed, "new": 1}), json!({"computed": null, "secret": "s", "old": 1})]);
-}
-
-/// The schema of Kubernetes' `RawExtension` and `FieldsV1`.
-#[derive(Clone, Serialize, Deserialize)]
-struct Raw(Value);
-
-impl JsonSchema for Raw {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "Raw".into()
-    }
-
-    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        schemars::json_schema!({"type": "object"})
-    }
-}
-
-#[derive(Clone, Serialize, Deserialize, JsonSchema)]
-struct Extended {
-    raw: Raw,
-    list: Vec<Raw>,
-    any: Value,
+    visit(&mut Model);
 }
 
 #[test]
-fn objects_of_unknown_fields_and_nulls_are_kept() {
-    keeps::<Extended>(&[json!({"raw": {"a": {"b": null}}, "list": [{"c": [{"d": 1}]}], "any": null})]);
-    keeps::<Template>(&[json!({
-        "metadata": {"labels": {"a": "b"}, "annotations": {"c": "d"}, "managedFields": [{"fieldsV1": {"f:a": {}}}]},
-        "spec": {"number": 1, "text": "", "port": 1, "maybe": null},
-    })]);
-    keeps::<Catch>(&[json!({"a": 1}), json!({"b": {"c": 2}}), json!(null), json!([{"a": 1}])]);
-    keeps::<Probe>(&[json!({"type": "Exec", "cmd": "x"})]);
+fn flattened_types_survive_a_server() {
+    flattened::visit(&mut Model);
+}
+
+#[test]
+fn fields_of_one_direction_unknown_fields_and_nulls_are_kept() {
+    visit_values(&mut Model);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { max_shrink_iters: 4000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn values_of_random_types_survive_a_server((of, values) in types_with_values()) {
+        let schema = json!({"title": "Thing", "type": "object", "properties": {"spec": schema(&of)}});
+        let definition = Value::from(structural(&schema).unwrap());
+        prop_assert_eq!(faults(&definition), Vec::<String>::new());
+        for value in values {
+            let written = json!({"spec": value});
+            let stored = store(&written, &definition);
+            prop_assert!(stored.is_ok(), "{} by {}", stored.unwrap_err(), definition);
+            let stored = stored.unwrap();
+            prop_assert_eq!(read(&of, &stored["spec"]), read(&of, &written["spec"]), "{} became {} by {}", written, stored, definition);
+        }
+    }
 }

@@ -1,7 +1,6 @@
 //! Tests of schemas for types of all shapes, and of installations.
 #![allow(clippy::unwrap_used, reason = "a test, or its helper, that cannot continue has failed")]
 
-mod generated;
 mod kept;
 mod keywords;
 mod server;
