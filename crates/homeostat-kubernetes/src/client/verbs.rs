@@ -342,8 +342,14 @@ fn check_patch(object: &ObjectRef, patch: &Patch) -> Result<(), ClientError> {
         Err(ClientError::invalid(object.clone(), field, value.to_string(), rule))
     };
     match patch {
-        Patch::Json(steps) if steps.is_array() => Ok(()),
-        Patch::Json(steps) => invalid("", steps, "a JSON patch must be an array of operations"),
+        Patch::Json(steps) => {
+            let Some(steps) = steps.as_array() else {
+                return invalid("", steps, "a JSON patch must be an array of operations");
+            };
+            // A server since Kubernetes 1.36 answers with success, and changes nothing.
+            let replaces = |step: &&Value| step["path"] == "" && step.get("value").is_some_and(|new| !new.is_object());
+            steps.iter().find(replaces).map_or(Ok(()), |step| invalid("", step, "an object must remain a JSON object"))
+        }
         Patch::Merge(fields) if !fields.is_object() => invalid("", fields, "a merge patch must be a JSON object"),
         Patch::Merge(fields) => match fields.pointer("/metadata/namespace") {
             Some(namespace) if namespace != object.key().namespace() => {
