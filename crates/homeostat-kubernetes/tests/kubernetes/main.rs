@@ -1,4 +1,7 @@
 //! Tests of Kubernetes: real API servers, which `.ci/kubernetes` installs and builds, and the types of k8s-openapi.
+//!
+//! The variable `HOMEOSTAT_KUBERNETES_SERVERS` can name the directory of other servers, such as `.ci/extensions-server`
+//! prints. A server without core kinds fails the tests that need them.
 
 #![cfg(all(unix, not(loom)))]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test, or its helper, that cannot continue has failed")]
@@ -12,6 +15,7 @@ mod cases;
 mod client;
 mod cluster;
 mod conformance;
+mod custom;
 mod definitions;
 mod harness;
 mod kinds;

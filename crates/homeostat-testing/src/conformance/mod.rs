@@ -44,12 +44,11 @@ use std::sync::Arc;
 
 use self::fixture::{CaseResult, NotPassed, TestedClient};
 use homeostat::rt::panic_message;
-use homeostat_objects::Client;
+use homeostat_objects::{Capabilities, Client};
 
 pub use self::objects::{WIDGET, ZONE};
 
-/// A store of objects under test. Cases that need a [capability](Client::capabilities) that the client does not declare
-/// are skipped.
+/// A store of objects under test. Cases that need a [capability](Self::capabilities) that it lacks are skipped.
 pub trait Backend {
     /// Returns a client that has no objects. Called once for each case.
     fn client(&self) -> Arc<dyn Client>;
@@ -61,6 +60,13 @@ pub trait Backend {
     /// the cases of `Gone`.
     fn history(&self) -> Option<usize> {
         None
+    }
+
+    /// Returns the abilities of this client and its server. The default is what the client declares.
+    ///
+    /// Override this if the server lacks a part, for example the garbage collector of Kubernetes.
+    fn capabilities(&self, client: &dyn Client) -> Capabilities {
+        client.capabilities()
     }
 }
 
@@ -336,7 +342,7 @@ struct Case {
 impl Case {
     fn run(&self, backend: &impl Backend) -> Verdict {
         let run = AssertUnwindSafe(|| {
-            let client = TestedClient::new(backend.client(), backend.history());
+            let client = TestedClient::new(backend);
             if self.needs_cascading {
                 client.needs_cascading()?;
             }
@@ -365,8 +371,8 @@ pub fn verify(backend: &impl Backend, name: &str, skipped: &[&str]) {
 
 /// Turns each case of the [conformance suite](crate::conformance) into a test, for a [`Backend`].
 ///
-/// Cases that do not apply to the back end are skipped. List them after `skipped`: a test fails if its case is skipped
-/// but not listed, or listed but not skipped.
+/// Cases that do not apply to the back end are skipped. After `skipped`, give an array or a `Vec` of their names: a test
+/// fails if its case is skipped but not listed, or listed but not skipped.
 ///
 /// # Examples
 ///
@@ -387,8 +393,11 @@ pub fn verify(backend: &impl Backend, name: &str, skipped: &[&str]) {
 /// ```
 #[macro_export]
 macro_rules! conformance_tests {
-    ($backend:expr $(, skipped: [$($skipped:literal),* $(,)?])? $(,)?) => {
-        $crate::__conformance_cases! { [$crate::__conformance_tests] ($backend) [$($($skipped),*)?] }
+    ($backend:expr $(,)?) => {
+        $crate::conformance_tests!($backend, skipped: []);
+    };
+    ($backend:expr, skipped: $skipped:expr $(,)?) => {
+        $crate::__conformance_cases! { [$crate::__conformance_tests] ($backend) ($skipped) }
     };
 }
 
@@ -398,7 +407,7 @@ macro_rules! __conformance_tests {
     ($backend:tt $skipped:tt $($module:ident: $($name:ident),*;)*) => {
         $($($crate::__conformance_tests! { @ $backend $skipped $name })*)*
     };
-    (@ ($backend:expr) $skipped:tt $name:ident) => {
+    (@ ($backend:expr) ($skipped:expr) $name:ident) => {
         #[test]
         fn $name() {
             $crate::conformance::verify(&$backend, stringify!($name), &$skipped);

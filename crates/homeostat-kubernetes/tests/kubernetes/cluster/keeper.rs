@@ -11,6 +11,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use super::process::lock_file;
+use super::programs::Programs;
 use super::servers::{Options, Servers};
 use crate::until::within;
 use homeostat_test_support::system::pause;
@@ -27,9 +28,9 @@ const PATIENCE: Duration = Duration::from_secs(150);
 /// The environment variable that makes this binary the keeper.
 const KEEPER: &str = "HOMEOSTAT_TEST_KEEPER";
 
-/// The directory of the lock files.
+/// The directory of the lock files. Each choice of programs has its own cluster.
 fn directory() -> PathBuf {
-    Path::new(env!("CARGO_TARGET_TMPDIR")).join("kubernetes")
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join("kubernetes").join(Programs::find().name())
 }
 
 /// Returns the directory of the shared cluster, after starting it if necessary. The cluster counts as in use until

@@ -1,6 +1,5 @@
-//! etcd, kube-apiserver and kube-controller-manager of one cluster.
+//! etcd, the API server and kube-controller-manager of one cluster.
 
-use std::env;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -14,11 +13,9 @@ use serde_json::json;
 use super::certificates::Authority;
 use super::http::Http;
 use super::process::{Directory, Process};
+use super::programs::Programs;
 use crate::kinds;
 use crate::until::within;
-
-/// The version that `.ci/kubernetes` builds.
-const VERSION: &str = "1.20.2";
 
 /// The longest time that a server may need to start.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -35,21 +32,22 @@ pub(crate) const NOBODY: &str = "nobody-token";
 /// Settings of a cluster.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Options {
-    /// Additional arguments for kube-apiserver.
+    /// Additional arguments for the API server.
     pub(crate) api_server: Vec<&'static str>,
-    /// Whether kube-controller-manager collects garbage and deletes namespaces.
+    /// Whether kube-controller-manager collects garbage and deletes namespaces, if there is one.
     pub(crate) controllers: bool,
 }
 
 /// The servers of one cluster on loopback ports, with their files in a temporary directory.
 pub(crate) struct Servers {
     // Fields are dropped in this order, so that processes end first.
-    pub(crate) controller_manager: Process,
+    controller_manager: Option<Process>,
     pub(crate) api_server: Process,
     pub(crate) etcd: Process,
     pub(crate) authority: Authority,
     pub(crate) directory: Directory,
     pub(crate) url: String,
+    programs: Programs,
     etcd_url: String,
 }
 
@@ -58,7 +56,7 @@ impl Servers {
     ///
     /// Its processes end with the calling thread.
     pub(crate) fn start(parent: &Path, options: &Options) -> Self {
-        let programs = programs();
+        let programs = Programs::find();
         let directory = Directory::new(parent).unwrap();
         let [etcd, peer, secure] = std::array::from_fn(|_| free_port());
         let etcd_url = format!("http://127.0.0.1:{etcd}");
@@ -68,12 +66,13 @@ impl Servers {
         directory.write("service-accounts.key", keys.serialize_pem());
         directory.write("service-accounts.pub", keys.public_key_pem());
         let mut servers = Self {
-            etcd: etcd_process(&directory, &etcd_url, peer),
-            api_server: api_server_process(&programs, &directory, &etcd_url, secure, options),
-            controller_manager: controller_manager_process(&programs, &directory),
+            etcd: programs.etcd(&directory, &etcd_url, peer),
+            api_server: programs.api_server(&directory, &etcd_url, secure, &options.api_server),
+            controller_manager: programs.controller_manager(&directory),
             authority,
             directory,
             url,
+            programs,
             etcd_url,
         };
         servers.write_credentials();
@@ -81,12 +80,16 @@ impl Servers {
         servers.etcd.start();
         servers.api_server.start();
         servers.wait_until_ready();
+        let version = servers.http().get("/version")["gitVersion"].as_str().unwrap().to_owned();
+        servers.directory.write("version", version);
         let client = servers.client();
-        kinds::create_namespace(&client, "default");
+        if servers.programs.are_complete() {
+            kinds::create_namespace(&client, "default");
+        }
         if options.controllers {
             // The garbage collector knows kinds that exist at its start, and learns about others within 30 seconds.
             kinds::install(&client);
-            servers.controller_manager.start();
+            servers.controller_manager.iter_mut().for_each(Process::start);
         }
         servers
     }
@@ -98,10 +101,14 @@ impl Servers {
 
     /// Returns a client that is independent of the client under test.
     pub(crate) fn http(&self) -> Http {
-        Http::new(&self.url, self.authority.certificate(), ADMIN)
+        if self.programs.are_complete() {
+            Http::new(&self.url, self.authority.certificate(), ADMIN)
+        } else {
+            Http::of_directory(self.directory.path(), &self.url)
+        }
     }
 
-    /// Waits until etcd and kube-apiserver are ready.
+    /// Waits until etcd and the API server are ready.
     pub(crate) fn wait_until_ready(&mut self) {
         let etcd = ureq::Agent::new_with_defaults();
         let health = format!("{}/health", self.etcd_url);
@@ -109,11 +116,16 @@ impl Servers {
             assert_eq!(self.etcd.failure(), None);
             etcd.get(&health).call().ok()
         });
-        // Every user may make this request.
-        let http = Http::new(&self.url, self.authority.certificate(), NOBODY);
-        within(PATIENCE, "kube-apiserver is ready", || {
+        let (http, path) = if self.programs.are_complete() {
+            // Every user may make this request.
+            (Http::new(&self.url, self.authority.certificate(), NOBODY), "/readyz")
+        } else {
+            // `/readyz` would wait for the core API server.
+            (self.http(), "/apis/apiextensions.k8s.io/v1")
+        };
+        within(PATIENCE, "the API server is ready", || {
             assert_eq!(self.api_server.failure(), None);
-            http.send("GET", "/readyz", None).ok().filter(|(status, _)| *status == 200)
+            http.send("GET", path, None).ok().filter(|(status, _)| *status == 200)
         });
     }
 
@@ -132,10 +144,16 @@ impl Servers {
         directory.write("server.crt", server.certificate);
         directory.write("server.key", server.key);
         self.rotate_client_certificate();
-        directory.write("kubeconfig", self.kubeconfig(&json!({"token": ADMIN})));
-        directory.write("kubeconfig-nobody", self.kubeconfig(&json!({"token": NOBODY})));
         let files = json!({"client-certificate": "client.pem", "client-key": "client.pem"});
         directory.write("kubeconfig-certificate", self.kubeconfig(&files));
+        if self.programs.are_complete() {
+            directory.write("kubeconfig", self.kubeconfig(&json!({"token": ADMIN})));
+            directory.write("kubeconfig-nobody", self.kubeconfig(&json!({"token": NOBODY})));
+        } else {
+            directory.write("kubeconfig", self.kubeconfig(&files));
+            // Nothing listens on port 1.
+            directory.write("kubeconfig-core", self.kubeconfig(&files).replace(&self.url, "https://127.0.0.1:1"));
+        }
     }
 
     /// Returns a kubeconfig for this user. Relative paths in it start at the cluster's directory.
@@ -171,7 +189,7 @@ impl Servers {
         self.etcd.resume();
     }
 
-    /// Restarts etcd and kube-apiserver with the files that were [saved](Self::save_etcd).
+    /// Restarts etcd and the API server with the files that were [saved](Self::save_etcd).
     pub(crate) fn restore_etcd(&mut self) {
         self.api_server.kill();
         self.etcd.kill();
@@ -199,81 +217,4 @@ fn copy_directory(from: &Path, to: &Path) {
             fs::copy(entry.path(), target).unwrap();
         }
     }
-}
-
-struct Programs {
-    api_server: PathBuf,
-    controller_manager: PathBuf,
-}
-
-/// Finds the programs of the cluster.
-fn programs() -> Programs {
-    let directory = env::var_os("HOMEOSTAT_CACHE").map(PathBuf::from);
-    let below = |name: &str| env::var_os(name).map(PathBuf::from);
-    let cache = directory
-        .or_else(|| below("XDG_CACHE_HOME").map(|cache| cache.join("homeostat")))
-        .or_else(|| below("HOME").map(|home| home.join(".cache/homeostat")))
-        .unwrap_or_default();
-    let servers = cache.join(format!("kubernetes-{VERSION}"));
-    assert!(servers.is_dir(), "{} does not exist: run .ci/kubernetes, which builds kube-apiserver", servers.display());
-    let path = env::var_os("PATH").unwrap_or_default();
-    let has_etcd = env::split_paths(&path).any(|directory| directory.join("etcd").is_file());
-    assert!(has_etcd, "etcd is not in the PATH: install Debian's package etcd-server, or run .ci/kubernetes");
-    Programs { api_server: servers.join("kube-apiserver"), controller_manager: servers.join("kube-controller-manager") }
-}
-
-fn etcd_process(directory: &Directory, url: &str, peer: u16) -> Process {
-    let peers = format!("http://127.0.0.1:{peer}");
-    let arguments = vec![
-        "--name=test".to_owned(),
-        format!("--data-dir={}", directory.path().join("etcd").display()),
-        format!("--listen-client-urls={url}"),
-        format!("--advertise-client-urls={url}"),
-        format!("--listen-peer-urls={peers}"),
-        format!("--initial-advertise-peer-urls={peers}"),
-        format!("--initial-cluster=test={peers}"),
-        // Tests kill processes, not the machine, so written data survives.
-        "--unsafe-no-fsync".to_owned(),
-    ];
-    Process::new("etcd".into(), arguments, directory.path())
-}
-
-fn api_server_process(
-    programs: &Programs,
-    directory: &Directory,
-    etcd_url: &str,
-    port: u16,
-    options: &Options,
-) -> Process {
-    let file = |name: &str| directory.path().join(name).display().to_string();
-    let mut arguments = vec![
-        format!("--etcd-servers={etcd_url}"),
-        "--bind-address=127.0.0.1".to_owned(),
-        "--advertise-address=127.0.0.1".to_owned(),
-        format!("--secure-port={port}"),
-        format!("--tls-cert-file={}", file("server.crt")),
-        format!("--tls-private-key-file={}", file("server.key")),
-        format!("--client-ca-file={}", file("ca.crt")),
-        format!("--token-auth-file={}", file("tokens.csv")),
-        "--authorization-mode=RBAC".to_owned(),
-        "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
-        format!("--service-account-signing-key-file={}", file("service-accounts.key")),
-        format!("--service-account-key-file={}", file("service-accounts.pub")),
-        "--service-cluster-ip-range=10.0.0.0/24".to_owned(),
-        "--disable-admission-plugins=ServiceAccount".to_owned(),
-        "--endpoint-reconciler-type=none".to_owned(),
-    ];
-    arguments.extend(options.api_server.iter().map(|&argument| argument.to_owned()));
-    Process::new(programs.api_server.clone(), arguments, directory.path())
-}
-
-fn controller_manager_process(programs: &Programs, directory: &Directory) -> Process {
-    let arguments = vec![
-        format!("--kubeconfig={}", directory.path().join("kubeconfig").display()),
-        "--controllers=garbagecollector,namespace".to_owned(),
-        "--leader-elect=false".to_owned(),
-        "--port=0".to_owned(),
-        "--secure-port=0".to_owned(),
-    ];
-    Process::new(programs.controller_manager.clone(), arguments, directory.path())
 }

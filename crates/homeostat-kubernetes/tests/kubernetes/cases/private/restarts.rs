@@ -6,16 +6,41 @@ use std::time::Duration;
 
 use homeostat::CancellationToken;
 use homeostat_kubernetes::{Kubeconfig, KubernetesClient};
-use homeostat_objects::{Client, ObjectKey, Query};
-use serde_json::Value;
+use homeostat_objects::{Client, Kind, ObjectKey, Query};
+use homeostat_testing::conformance::WIDGET;
+use serde_json::{Value, json};
 
-use crate::cases::{CONFIG_MAP, Follower, PATIENCE, Versions, delete, fresh, map};
+use crate::cases::{CONFIG_MAP, Follower, PATIENCE, Versions, delete, fresh};
 use crate::cluster::http::Http;
-use crate::cluster::{self, Options, Servers};
+use crate::cluster::{self, Options, Programs, Servers};
+use crate::kinds;
 use crate::until::within;
 use homeostat_test_support::system::{number_of, pause};
 
-const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+/// The kind of the objects, and their path: config maps, if the server has core kinds.
+fn kind() -> (Kind, &'static str) {
+    if Programs::find().are_complete() {
+        (CONFIG_MAP, "/api/v1/namespaces/default/configmaps")
+    } else {
+        (WIDGET, "/apis/conformance.example.com/v1/namespaces/default/widgets")
+    }
+}
+
+/// Returns an object with a number.
+fn map(name: &str, number: u64) -> Value {
+    let (kind, _) = kind();
+    json!({
+        "apiVersion": kind.api_version(), "kind": kind.name(),
+        "metadata": {"namespace": "default", "name": name}, "data": {"number": number.to_string()},
+    })
+}
+
+/// Starts servers with the kind.
+fn started(options: &Options) -> Servers {
+    let servers = cluster::private(options);
+    kinds::install(&servers.client());
+    servers
+}
 
 fn in_default() -> Query {
     Query::all().namespace("default")
@@ -23,7 +48,7 @@ fn in_default() -> Query {
 
 /// Returns the objects on the server without using the client under test. `None` if the server is down.
 fn listed(http: &Http) -> Option<Versions> {
-    let (status, text) = http.send("GET", MAPS, None).ok()?;
+    let (status, text) = http.send("GET", kind().1, None).ok()?;
     let list: Value = serde_json::from_str(&text).ok().filter(|_| status == 200)?;
     let entry = |item: &Value| {
         let text = |field: &str| item["metadata"][field].as_str().unwrap().to_owned();
@@ -34,16 +59,16 @@ fn listed(http: &Http) -> Option<Versions> {
 
 /// Writes objects until `stop` is set. The server may fail at any time.
 fn write(http: &Http, writer: usize, stop: &AtomicBool) -> usize {
-    let mut written = 0;
+    let (mut written, maps) = (0, kind().1);
     for number in 0.. {
         if stop.load(Ordering::SeqCst) {
             break;
         }
         let name = format!("object-{writer}-{}", number % 17);
-        let path = format!("{MAPS}/{name}");
-        let object = map("default", &name, number);
+        let path = format!("{maps}/{name}");
+        let object = map(&name, number);
         let answer = match number % 5 {
-            0 | 1 => http.send("POST", MAPS, Some(&object)),
+            0 | 1 => http.send("POST", maps, Some(&object)),
             2 | 3 => http.send("PATCH", &path, Some(&object)),
             _ => http.send("DELETE", &path, None),
         };
@@ -59,9 +84,9 @@ fn write(http: &Http, writer: usize, stop: &AtomicBool) -> usize {
 #[test]
 fn case_08_servers_restart_in_mid_watch() {
     let restarts = number_of("HOMEOSTAT_TEST_RESTARTS", 5);
-    let mut servers = cluster::private(&Options::default());
+    let mut servers = started(&Options::default());
     let http = servers.http();
-    let follower = Follower::start(&servers.client(), &CONFIG_MAP, in_default()).synced();
+    let follower = Follower::start(&servers.client(), &kind().0, in_default()).synced();
     let mut written = 0;
     for round in 0..restarts {
         let stop = AtomicBool::new(false);
@@ -96,27 +121,27 @@ fn case_08_servers_restart_in_mid_watch() {
 
 #[test]
 fn case_10_the_storage_is_restored_to_an_older_revision() {
-    let mut servers = cluster::private(&Options::default());
+    let mut servers = started(&Options::default());
     let http = servers.http();
     let client = servers.client();
     for name in ["kept", "changed", "deleted"] {
-        client.create(&CONFIG_MAP, map("default", name, 0)).unwrap();
+        client.create(&kind().0, map(name, 0)).unwrap();
     }
     servers.save_etcd();
-    let follower = Follower::start(&client, &CONFIG_MAP, in_default()).synced();
+    let follower = Follower::start(&client, &kind().0, in_default()).synced();
     for number in 1..=50 {
-        http.send("PATCH", &format!("{MAPS}/changed"), Some(&map("default", "changed", number))).unwrap();
+        http.send("PATCH", &format!("{}/changed", kind().1), Some(&map("changed", number))).unwrap();
     }
-    delete(&client, &CONFIG_MAP, &ObjectKey::new("default", "deleted"));
-    client.create(&CONFIG_MAP, map("default", "lost", 0)).unwrap();
+    delete(&client, &kind().0, &ObjectKey::new("default", "deleted"));
+    client.create(&kind().0, map("lost", 0)).unwrap();
     follower.waits_until_equal(|| listed(&http));
     servers.restore_etcd();
     follower.waits_until_equal(|| listed(&http));
     assert!(follower.deletions().contains(&ObjectKey::new("default", "lost")));
-    client.create(&CONFIG_MAP, map("default", "later", 0)).unwrap();
+    client.create(&kind().0, map("later", 0)).unwrap();
     // The new versions overtake the old ones.
     for number in 100..=200 {
-        http.send("PATCH", &format!("{MAPS}/changed"), Some(&map("default", "changed", number))).unwrap();
+        http.send("PATCH", &format!("{}/changed", kind().1), Some(&map("changed", number))).unwrap();
     }
     follower.waits_until_equal(|| listed(&http));
 }
@@ -124,7 +149,7 @@ fn case_10_the_storage_is_restored_to_an_older_revision() {
 /// Starts servers that discard old versions within seconds.
 fn forgetful() -> Servers {
     let api_server = vec!["--etcd-compaction-interval=1s", "--watch-cache=false"];
-    cluster::private(&Options { api_server, ..Options::default() })
+    started(&Options { api_server, ..Options::default() })
 }
 
 #[test]
@@ -132,36 +157,36 @@ fn case_02_and_03_versions_and_pages_expire() {
     let servers = forgetful();
     let client = servers.client();
     for number in 0..6 {
-        client.create(&CONFIG_MAP, map("default", &format!("map-{number}"), 0)).unwrap();
+        client.create(&kind().0, map(&format!("map-{number}"), 0)).unwrap();
     }
-    let first = client.list(&CONFIG_MAP, &in_default().limit(2)).unwrap();
+    let first = client.list(&kind().0, &in_default().limit(2)).unwrap();
     let next = in_default().limit(2).continue_from(first.continue_token.unwrap());
     let mut number = 0;
     let error = within(PATIENCE, "the page expires", || {
         number += 1;
-        servers.http().send("PATCH", &format!("{MAPS}/map-0"), Some(&map("default", "map-0", number))).unwrap();
-        client.list(&CONFIG_MAP, &next).err()
+        servers.http().send("PATCH", &format!("{}/map-0", kind().1), Some(&map("map-0", number))).unwrap();
+        client.list(&kind().0, &next).err()
     });
     assert!(error.is_gone(), "{error:?}");
     let stop = CancellationToken::new();
-    let watch = client.watch(&CONFIG_MAP, &in_default(), Some(&first.version), &stop);
+    let watch = client.watch(&kind().0, &in_default(), Some(&first.version), &stop);
     let error = watch.and_then(|mut events| events.next().unwrap()).unwrap_err();
     assert!(error.is_gone(), "{error:?}");
 }
 
 #[test]
 fn case_07_a_paused_server_delays_a_watch_but_does_not_end_it() {
-    let servers = cluster::private(&Options::default());
+    let servers = started(&Options::default());
     let path = servers.directory.path().join("kubeconfig");
     let config = Kubeconfig::read(path).unwrap().config().unwrap();
     let silence = Duration::from_secs(2);
     let builder = KubernetesClient::builder(config).watch_read_timeout(silence).connect_timeout(silence);
     let client = builder.read_timeout(silence).build().unwrap();
-    let follower = Follower::start(&client, &CONFIG_MAP, in_default()).synced();
+    let follower = Follower::start(&client, &kind().0, in_default()).synced();
     servers.api_server.pause();
     pause(3 * silence);
     servers.api_server.resume();
-    let created = servers.client().create(&CONFIG_MAP, map("default", "a", 0)).unwrap();
+    let created = servers.client().create(&kind().0, map("a", 0)).unwrap();
     follower.waits_for(&created.key(), true);
-    follower.waits_until_equal(|| Some(fresh(&client, &CONFIG_MAP, &in_default())));
+    follower.waits_until_equal(|| Some(fresh(&client, &kind().0, &in_default())));
 }
