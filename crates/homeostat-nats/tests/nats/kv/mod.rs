@@ -13,6 +13,7 @@ mod idle;
 mod layout;
 mod lies;
 mod ordered;
+mod python;
 mod starts;
 mod ttl;
 mod watch;
