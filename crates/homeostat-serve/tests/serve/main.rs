@@ -6,13 +6,15 @@ use homeostat_objects_test_support::fleet;
 use homeostat_test_support::{logs, until};
 
 mod api;
+#[cfg(target_os = "linux")]
+mod clients;
 mod conformance;
 #[cfg(target_os = "linux")]
 mod divided;
 mod http;
 #[cfg(unix)]
 mod kubectl;
-#[cfg(unix)]
+#[cfg(target_os = "linux")]
 mod python;
 mod reviews;
 mod status;

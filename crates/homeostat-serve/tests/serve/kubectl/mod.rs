@@ -7,8 +7,8 @@ mod reads;
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Write};
-use std::net::Ipv4Addr;
-use std::path::PathBuf;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 
@@ -27,6 +27,7 @@ const SITE: Kind = Kind::namespaced("example.com", "v1", "Site");
 pub(crate) struct Door {
     client: MemoryClient,
     home: TempDir,
+    address: SocketAddr,
     server: Running<ServerControl>,
 }
 
@@ -79,6 +80,16 @@ fn sites() -> ServedResource {
         })
 }
 
+fn serve(api: &ObjectApi, address: SocketAddr) -> Running<ServerControl> {
+    let server = Server::builder(address).objects(api).authorize(|request| match &request.target {
+        AccessTarget::Objects { resource, .. } if resource == "secrets" => {
+            Access::Deny("secrets are closed".to_owned())
+        }
+        _ => Access::Allow,
+    });
+    server.build().unwrap().start().unwrap()
+}
+
 impl Door {
     fn new() -> Self {
         Self::with(|api| api.serve(ServedResource::core_events()))
@@ -91,23 +102,31 @@ impl Door {
             .serve(sites())
             .serve(ServedResource::new(Kind::namespaced("", "v1", "ConfigMap")).short_name("cm").with_status(false));
         let api = others(api).build().unwrap();
-        let server =
-            Server::builder((Ipv4Addr::LOCALHOST, 0)).objects(&api).authorize(|request| match &request.target {
-                AccessTarget::Objects { resource, .. } if resource == "secrets" => {
-                    Access::Deny("secrets are closed".to_owned())
-                }
-                _ => Access::Allow,
-            });
-        let server = server.build().unwrap().start().unwrap();
+        let server = serve(&api, (Ipv4Addr::LOCALHOST, 0).into());
+        let address = server.addresses()[0];
         let home = TempDir::new().unwrap();
         let config = json!({
             "apiVersion": "v1", "kind": "Config", "current-context": "door",
-            "clusters": [{"name": "door", "cluster": {"server": format!("http://{}", server.addresses()[0])}}],
+            "clusters": [{"name": "door", "cluster": {
+                "server": format!("http://{address}"),
+                // The JavaScript client refuses plain HTTP without this line.
+                "insecure-skip-tls-verify": true,
+            }}],
             "contexts": [{"name": "door", "context": {"cluster": "door", "user": "me", "namespace": "default"}}],
             "users": [{"name": "me", "user": {}}],
         });
         std::fs::write(home.path().join("config"), config.to_string()).unwrap();
-        Self { client, home, server }
+        Self { client, home, address, server }
+    }
+
+    /// Returns the URL of the server.
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Returns the user's home directory.
+    pub(crate) fn home(&self) -> &Path {
+        self.home.path()
     }
 
     fn command(&self, arguments: &[&str]) -> Command {

@@ -1,37 +1,18 @@
 //! The Python client `kubernetes` against a server in this process. Each test runs a program beside this file.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use homeostat_serve::ObjectApiBuilder;
 
 use crate::kubectl::Door;
-
-/// The packages that `.ci/python` installs.
-const REQUIREMENTS: &str = include_str!("requirements.txt");
-
-/// Returns the Python that `.ci/python` has installed.
-fn python() -> PathBuf {
-    let below = |name: &str, folder: &str| Some(Path::new(&std::env::var_os(name)?).join(folder));
-    let cache = below("HOMEOSTAT_CACHE", "")
-        .or_else(|| below("XDG_CACHE_HOME", "homeostat"))
-        .or_else(|| below("HOME", ".cache/homeostat"))
-        .unwrap_or_default();
-    let version = REQUIREMENTS.lines().find_map(|line| line.strip_prefix("kubernetes==")).unwrap();
-    let python = cache.join(format!("python-kubernetes-{version}/bin/python"));
-    assert!(
-        python.is_file(),
-        "{} does not exist: run .ci/python, which installs the Python client kubernetes {version}",
-        python.display()
-    );
-    python
-}
+use homeostat_test_support::installed::client;
 
 /// Runs a program with its own server.
 fn run(program: &str) {
     let door = Door::with(ObjectApiBuilder::serve_events);
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/serve/python").join(program);
     // Leave no compiled modules in the checkout.
-    let output = door.program(python()).arg("-B").arg(path).output().unwrap();
+    let output = door.program(client("python", "bin/python")).arg("-B").arg(path).output().unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     assert!(output.status.success(), "{program}: {}\n{}", text(&output.stdout), text(&output.stderr));
 }
