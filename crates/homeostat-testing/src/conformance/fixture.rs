@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::Backend;
 use super::objects::{WIDGET, ZONE, brief, is_deleting, key, kind_of, meta};
 use homeostat::base::{CancellationToken, ThreadOptions};
 use homeostat_objects::{
@@ -121,10 +120,8 @@ type CallResult = Result<Value, ClientError>;
 pub(super) type DeleteResult = Result<Deletion<Value>, ClientError>;
 
 impl TestedClient {
-    pub(super) fn new(backend: &impl Backend) -> Self {
-        let client = backend.client();
-        let capabilities = backend.capabilities(&*client);
-        Self { inner: client, history: backend.history(), capabilities }
+    pub(super) fn new(inner: Arc<dyn Client>, history: Option<usize>, capabilities: Capabilities) -> Self {
+        Self { inner, history, capabilities }
     }
 
     /// Skips the case unless the client cascades.

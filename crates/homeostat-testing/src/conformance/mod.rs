@@ -342,7 +342,9 @@ struct Case {
 impl Case {
     fn run(&self, backend: &impl Backend) -> Verdict {
         let run = AssertUnwindSafe(|| {
-            let client = TestedClient::new(backend);
+            let client = backend.client();
+            let capabilities = backend.capabilities(&*client);
+            let client = TestedClient::new(client, backend.history(), capabilities);
             if self.needs_cascading {
                 client.needs_cascading()?;
             }
@@ -371,8 +373,8 @@ pub fn verify(backend: &impl Backend, name: &str, skipped: &[&str]) {
 
 /// Turns each case of the [conformance suite](crate::conformance) into a test, for a [`Backend`].
 ///
-/// Cases that do not apply to the back end are skipped. After `skipped`, give an array or a `Vec` of their names: a test
-/// fails if its case is skipped but not listed, or listed but not skipped.
+/// Cases that do not apply to the back end are skipped. After `skipped`, give an array or a `Vec` of their names. A
+/// test fails if its case is skipped but not listed, or listed but not skipped.
 ///
 /// # Examples
 ///
