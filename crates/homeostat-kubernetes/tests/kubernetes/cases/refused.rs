@@ -165,7 +165,7 @@ fn case_03_a_list_that_the_watch_divides_into_pages_survives_an_expired_page() {
     // All pages of a list share one connection, although a stop of the watch could close it.
     let requests = server.requests();
     let pages = requests.iter().filter(|request| request.parameter("limit") == Some("500"));
-    let connections: Vec<_> = pages.map(|request| request.connection()).collect();
+    let connections: Vec<_> = pages.map(IncomingRequest::connection).collect();
     assert!(connections.len() == 3 && connections.iter().all(|one| *one == connections[0]), "{connections:?}");
 }
 

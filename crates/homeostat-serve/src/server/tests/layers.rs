@@ -118,7 +118,7 @@ fn a_reply_can_be_missing_or_broken_off() {
 #[test]
 fn a_long_list_can_be_filtered() {
     use crate::http::ReplyBody;
-    let write = |out: &mut dyn std::io::Write| out.write_all(&[b'x'; 100_000]);
+    let write = |out: &mut dyn std::io::Write| out.write_all(&vec![b'x'; 100_000]);
     let server = start(
         |builder| builder.layer(|request, next| next.answer(request).with_filter(|part, out| out.send(&part[..1]))),
         move |_| Reply { body: ReplyBody::Parts(Box::new(write)), ..Reply::text(StatusCode::OK, "") },
@@ -146,7 +146,8 @@ fn all_connections_break_off_at_once() {
 
 #[test]
 fn a_reply_that_http_cannot_carry_is_refused() {
-    let refused: [(&str, fn() -> Reply); 4] = [
+    type Make = fn() -> Reply;
+    let refused: [(&str, Make); 4] = [
         ("between 200 and 999", || Reply::empty(100)),
         ("between 200 and 999", || Reply::empty(1_000)),
         ("\"a b\"", || Reply::empty(200).with_header("a b", "c")),
