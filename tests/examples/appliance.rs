@@ -225,7 +225,7 @@ fn a_second_start_finds_the_objects_and_a_second_process_is_refused() {
 #[test]
 fn the_commands_of_the_readme_work() {
     let readme = include_str!("../../README.md");
-    let (_, tour) = readme.split_once("--example appliance -- --port 8080 --data /tmp/appliance\n```\n").unwrap();
+    let (_, tour) = readme.split_once("## A program for `kubectl`\n").unwrap();
     let (tour, _) = tour.split_once("\n## ").unwrap();
     let appliance = Appliance::new();
     let data = appliance.path("");
