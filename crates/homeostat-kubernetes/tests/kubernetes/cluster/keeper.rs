@@ -76,7 +76,7 @@ fn start_keeper(directory: &Path) {
     });
 }
 
-/// Does nothing except in the keeper's process.
+/// Keeps the shared cluster, if this is the process of the keeper.
 #[test]
 fn keeps_the_shared_cluster() {
     if std::env::var_os(KEEPER).is_none() {

@@ -7,14 +7,14 @@ use homeostat_test_support::installed::cache;
 
 use super::process::{Directory, Process};
 
-/// The environment variable with the directory of the servers' programs. Without it, the tests use what
+/// The environment variable with the directory of the servers' programs. By default, the tests use what
 /// `.ci/kubernetes` has built.
 const SERVERS: &str = "HOMEOSTAT_KUBERNETES_SERVERS";
 
 /// The version that `.ci/kubernetes` builds.
 const VERSION: &str = "1.20.2";
 
-/// What apiextensions-apiserver asks the core API server about, which is not there.
+/// Turns off the admission plugins that ask the core API server, which does not run here.
 const OF_THE_CORE: &str = "--disable-admission-plugins=NamespaceLifecycle,MutatingAdmissionWebhook,\
      ValidatingAdmissionWebhook,ValidatingAdmissionPolicy,MutatingAdmissionPolicy";
 

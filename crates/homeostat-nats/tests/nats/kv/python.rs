@@ -19,7 +19,7 @@ fn nats_py(server: &TestServer, what: &str, bucket: &str) {
     assert!(output.status.success(), "{what} {bucket}: {}\n{}", text(&output.stdout), text(&output.stderr));
 }
 
-/// What `nats_py.py` writes.
+/// Writes the same entries as `nats_py.py`.
 fn write(kv: &KvBucket) {
     kv.put("plain", b"1").unwrap();
     kv.put("plain", b"2").unwrap();

@@ -1,4 +1,4 @@
-//! Tests of what users do on the pages.
+//! Tests of the forms on the pages.
 
 use http::{HeaderValue, Method, header};
 use log::Level;
@@ -13,7 +13,7 @@ use homeostat_test_support::logs::Logs;
 const KEY: &str = "/keys/v%3Cm%3E/%22bad%22";
 const CONTROLLER: &str = "/controllers/v%3Cm%3E";
 
-/// A started program whose pages have buttons.
+/// Starts a program whose pages have buttons.
 fn program() -> Program {
     let mut program = Program::started();
     program.pages = program.pages_again().actions(&program.keys);
