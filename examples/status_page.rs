@@ -22,9 +22,10 @@ use std::time::Duration;
 
 use clap::Parser;
 use homeostat::{
-    Action, BoxError, CancellationToken, Component, Context, Controller, Enqueue, Exponential, FileElector, Manager,
-    Poller, Priority, terminal,
+    Action, BoxError, CancellationToken, Component, Context, Controller, Enqueue, Exponential, Manager, Poller,
+    Priority, terminal,
 };
+use homeostat_host::FileElector;
 use homeostat_objects::{Client, DynamicObject, EventRecorder, EventType, Kind, MemoryClient};
 use homeostat_serve::{ObjectApi, ServedResource, Server, StatusPages};
 use serde_json::json;

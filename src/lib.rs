@@ -70,7 +70,7 @@
 //! | | [`Subscriber`], [`Predicate`] | chooses changes, and maps them to keys |
 //! | [`controller`] | [`Controller`], [`Sources`], [`ControllerHandle`] | puts sources, queue and reconciler together |
 //! | [`manager`] | [`Manager`], [`Component`], [`Health`] | starts and stops all parts of a program, and knows their state |
-//! | | [`Elector`], [`FileElector`] | lets one of several processes work |
+//! | | [`Elector`] | lets one of several processes work |
 //! | [`export`] | `MetricsExporter` (feature `metrics`) | passes the counts of a manager to an exporter |
 //! | [`rt`] | | the kit for authors of engines and sources |
 //!
@@ -95,6 +95,7 @@
 //!
 //! | crate | adds |
 //! |---|---|
+//! | [`homeostat-host`](https://docs.rs/homeostat-host) | the directories, child processes and lock files of one machine |
 //! | [`homeostat-objects`](https://docs.rs/homeostat-objects) | objects with owners, finalizers and conflicts, in memory or in a file; leases; keys that several processes divide; reconcilers made of small steps |
 //! | [`homeostat-kubernetes`](https://docs.rs/homeostat-kubernetes) | objects on a Kubernetes API server, definitions of kinds, access rules |
 //! | [`homeostat-nats`](https://docs.rs/homeostat-nats) | connections to NATS, key-value buckets, and objects in them |
@@ -148,8 +149,6 @@
 //!   `× (p + 1)` dequeues. A controller with work is served after at most one key of each other controller of its pool.
 //! - Queues, pools, controllers and managers have no periodic tick. Pollers, resyncs and electors act at intervals, as
 //!   do members of a group, connections to NATS and status pages.
-//! - Two processes that share a [`FileElector`] never lead at once, even if a leader is killed, as long as nobody
-//!   replaces the lock file.
 //! - Each change leads to at least one run, so a reconciler must be idempotent.
 //! - A panic in a reconciler, a listing, a mapping, a hook or a key's `Hash`, `Eq` or `Clone` is caught and logged, and
 //!   ends nothing else. A panic in a `Drop` or in the logger may end its thread. With `panic = "abort"` the first panic
@@ -185,7 +184,7 @@ pub use self::controller::{Controller, ControllerHandle, Sources};
 #[doc(inline)]
 pub use self::export::MetricsExporter;
 #[doc(inline)]
-pub use self::manager::{Component, Elector, FileElector, Health, Manager};
+pub use self::manager::{Component, Elector, Health, Manager};
 #[doc(inline)]
 pub use self::queue::{Claim, Enqueue, EnqueueOutcome, Key, Priority, Reasons, Shutdown, WorkQueue};
 #[doc(inline)]

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use foldhash::fast::FixedState;
-use homeostat::queue::{EnqueueMethod, QueueBuilder};
+use homeostat::queue::{EnqueueMethod, WorkQueueBuilder};
 use homeostat::{Action, Context, Enqueue, Key, ManualClock, Shutdown, WorkQueue, Workers};
 
 use crate::keys::BenchKey;
@@ -52,7 +52,7 @@ pub(crate) const CASES: [Case; 9] = [
 ];
 
 /// The default hasher's algorithm with a fixed seed, so that the same keys collide in every run.
-fn builder<K: Key>() -> QueueBuilder<K, FixedState> {
+fn builder<K: Key>() -> WorkQueueBuilder<K, FixedState> {
     WorkQueue::builder().hasher(FixedState::with_seed(7))
 }
 

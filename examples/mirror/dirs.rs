@@ -5,8 +5,8 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use homeostat::controller::ControllerBuilder;
-use homeostat::watch::FileState;
 use homeostat::{Action, BoxError, Context, Controller, Predicate, Reconciler, Subscriber, Watch};
+use homeostat_host::FileState;
 
 use crate::trees::{Entry, Folder, Trees};
 

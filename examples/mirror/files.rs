@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use homeostat::controller::ControllerBuilder;
-use homeostat::watch::FileState;
 use homeostat::{Action, BoxError, Context, Controller, Event, Predicate, Reconciler, RequeueAfter, Subscriber, Watch};
+use homeostat_host::FileState;
 
 use crate::trees::{Entry, Folder, Trees, finished, is_gone, look, unfinished};
 

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::Parser;
-use homeostat::watch::{Directory, FileState};
 use homeostat::{CancellationToken, Component, Context, Exponential, Manager};
+use homeostat_host::{Directory, FileState};
 
 use crate::cli::{parse_duration, parse_period, say};
 use crate::trees::Trees;

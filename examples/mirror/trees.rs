@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use homeostat::Store;
-use homeostat::watch::{FileState, Index};
+use homeostat::watch::Index;
+use homeostat_host::FileState;
 
 /// The prefix of file names during a copy.
 const UNFINISHED: &str = ".mirror-unfinished.";

@@ -56,8 +56,8 @@
 //! | desired state | the last valid file |
 //! | controller | polls: reads the file, and lists services that differ from it |
 //! | reconciler | [`Supervisor::reconcile`](supervisor::Supervisor::reconcile): starts and signals, never waits |
-//! | events | [`watch_child`](homeostat::watch::watch_child) enqueues a service when its process ends |
-//! | restarts | [`CrashLoopGuard`](homeostat::run::CrashLoopGuard) delays the restart of a service that keeps ending |
+//! | events | [`watch_child`](homeostat_host::watch_child) enqueues a service when its process ends |
+//! | restarts | [`CrashLoopGuard`](homeostat_host::CrashLoopGuard) delays the restart of a service that keeps ending |
 //! | functions | one stops the services; once all processes have ended, it stops the manager |
 //!
 //! The queue does the waiting. After a stop signal the reconciler returns [`Action::requeue_after`] with the time that

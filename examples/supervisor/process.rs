@@ -22,7 +22,7 @@ use std::thread;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, bounded};
-use homeostat::watch::watch_child;
+use homeostat_host::watch_child;
 use parking_lot::{Mutex, MutexGuard};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::process::{self, Pid, Signal, WaitOptions};

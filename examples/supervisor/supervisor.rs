@@ -12,8 +12,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_channel::Sender;
-use homeostat::run::{CrashLoopGuard, muted};
+use homeostat::run::muted;
 use homeostat::{Action, BoxError, Clock, Manager};
+use homeostat_host::CrashLoopGuard;
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::config::{Config, Service};

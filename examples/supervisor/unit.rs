@@ -3,10 +3,11 @@
 use std::io;
 use std::process::ExitStatus;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use homeostat::run::{CrashLoopGuard, Failure, RetryDecision};
+use homeostat::run::FailedRun;
 use homeostat::{Exponential, RetryPolicy};
+use homeostat_host::CrashLoopGuard;
 
 use crate::config::Service;
 use crate::process::Process;
@@ -232,9 +233,9 @@ pub(crate) struct Rules {
 }
 
 impl RetryPolicy<Name> for Rules {
-    fn decide(&self, failure: &Failure<'_, Name>) -> RetryDecision {
+    fn decide(&self, failure: &FailedRun<'_, Name>) -> Option<Duration> {
         match failure.error.downcast_ref() {
-            Some(supervisor::Failure::Ended { back_in, .. }) => RetryDecision::Retry(*back_in),
+            Some(supervisor::Failure::Ended { back_in, .. }) => Some(*back_in),
             _ => self.backoff.decide(failure),
         }
     }

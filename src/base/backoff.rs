@@ -93,7 +93,7 @@ impl Exponential {
         Duration::try_from_secs_f64(moved).unwrap_or(Duration::MAX).min(self.cap)
     }
 
-    /// Returns the shortest step. A good [`floor`](crate::queue::QueueBuilder::floor) for a queue that uses this
+    /// Returns the shortest step. A good [`floor`](crate::queue::WorkQueueBuilder::floor) for a queue that uses this
     /// backoff.
     #[must_use]
     pub fn first_step(&self) -> Duration {

@@ -88,11 +88,6 @@ impl StartError {
         Self::new(StartErrorKind::Setting, format!("{kind} {name:?} {fault}"))
     }
 
-    /// Returns whether the message begins with this kind and name.
-    pub(crate) fn is_about(&self, kind: &str, name: &str) -> bool {
-        self.kind == StartErrorKind::Setting && self.message.starts_with(&format!("{kind} {name:?} "))
-    }
-
     /// Creates the error of a thread that the operating system refused. `name` is the name of the thread.
     #[must_use]
     pub fn thread(name: &str, source: std::io::Error) -> Self {
@@ -255,10 +250,13 @@ impl EndError {
 impl fmt::Display for EndError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some((component, error)) = &self.failure {
-            // An error about the manager itself already contains its name.
-            match error.downcast_ref::<StartError>() {
-                Some(error) if error.is_about("manager", component) => write!(f, "{error}")?,
-                _ => write!(f, "{component}: {error}")?,
+            let text = error.to_string();
+            // An error about the component itself already contains its name.
+            let is_named = [format!("controller {component}: "), format!("manager {component:?} ")];
+            if is_named.iter().any(|start| text.starts_with(start)) {
+                f.write_str(&text)?;
+            } else {
+                write!(f, "{component}: {text}")?;
             }
         }
         match (&self.failure, self.still_running.is_empty()) {

@@ -22,5 +22,5 @@ pub use self::cancel::{CancellationToken, OnCancel};
 pub use self::clock::{Clock, ManualClock};
 pub use self::end::EndHook;
 pub use self::error::{EndError, StartError};
-pub use self::running::{RunPhase, RunStatus, Runnable, Running};
+pub use self::running::{Runnable, Running, RunningPhase, RunningStatus};
 pub use self::thread::ThreadOptions;

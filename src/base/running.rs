@@ -20,7 +20,7 @@ use super::time::Rounded;
 /// Two pollers as one component:
 ///
 /// ```
-/// use homeostat::base::{EndError, EndHook, RunStatus, Runnable};
+/// use homeostat::base::{EndError, EndHook, RunningStatus, Runnable};
 /// use homeostat::watch::SourceHandle;
 /// use homeostat::{BoxError, Component, Manager, Poller, Running, WorkQueue};
 /// use std::{convert::Infallible, sync::Arc, time::Duration};
@@ -44,9 +44,9 @@ use super::time::Rounded;
 ///     fn detach(&mut self) {
 ///         self.0.iter_mut().for_each(Runnable::detach);
 ///     }
-///     fn status(&self) -> RunStatus {
+///     fn status(&self) -> RunningStatus {
 ///         let [one, other] = self.0.each_ref().map(Runnable::status);
-///         RunStatus::new("pair", one.phase, one.threads.into_iter().chain(other.threads))
+///         RunningStatus::new("pair", one.phase, one.threads.into_iter().chain(other.threads))
 ///     }
 ///     fn on_end(&self, hook: EndHook) {
 ///         self.0.iter().for_each(|poller| poller.on_end(Arc::clone(&hook)));
@@ -104,7 +104,7 @@ pub trait Runnable: Send + Sync {
     fn detach(&mut self);
 
     /// Returns the name, the phase and the names of the threads that have not ended.
-    fn status(&self) -> RunStatus;
+    fn status(&self) -> RunningStatus;
 
     /// Registers `hook` for the end, beside the hooks that were registered before. Calls it at once if everything has
     /// ended already.
@@ -136,18 +136,18 @@ pub trait Runnable: Send + Sync {
 /// The status of a [`Running`] or [`Runnable`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct RunStatus {
+pub struct RunningStatus {
     /// The name.
     pub name: String,
     /// The phase.
-    pub phase: RunPhase,
+    pub phase: RunningPhase,
     /// The names of the threads that have not ended.
     pub threads: Vec<String>,
 }
 
-impl RunStatus {
+impl RunningStatus {
     /// Creates a status.
-    pub fn new(name: impl Into<String>, phase: RunPhase, threads: impl IntoIterator<Item: Into<String>>) -> Self {
+    pub fn new(name: impl Into<String>, phase: RunningPhase, threads: impl IntoIterator<Item: Into<String>>) -> Self {
         Self { name: name.into(), phase, threads: threads.into_iter().map(Into::into).collect() }
     }
 }
@@ -155,7 +155,7 @@ impl RunStatus {
 /// The phase of a [`Running`] or [`Runnable`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum RunPhase {
+pub enum RunningPhase {
     /// No stop was requested.
     Running,
     /// A stop was requested. Some threads have not ended.
@@ -164,7 +164,7 @@ pub enum RunPhase {
     Ended,
 }
 
-impl RunPhase {
+impl RunningPhase {
     /// Returns the phase, given the names of the threads that have not ended.
     #[must_use]
     pub fn of(stopping: bool, threads: &[String]) -> Self {
@@ -176,7 +176,7 @@ impl RunPhase {
     }
 }
 
-impl fmt::Display for RunPhase {
+impl fmt::Display for RunningPhase {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::Running => "running",
@@ -199,17 +199,17 @@ impl fmt::Display for RunPhase {
 ///
 /// ```
 /// use homeostat::{Poller, WorkQueue};
-/// use homeostat::base::RunPhase;
+/// use homeostat::base::RunningPhase;
 /// use std::{convert::Infallible, time::Duration};
 ///
 /// let queue = WorkQueue::new();
 /// let hourly = Poller::new(Duration::from_secs(3600), |_cx| Ok::<_, Infallible>(["vm-1"])).name("vms");
 /// let mut poller = hourly.start(&queue)?;
 /// poller.trigger(); // a method of a poller
-/// assert_eq!((poller.run_status().name.as_str(), poller.run_status().phase), ("vms", RunPhase::Running));
+/// assert_eq!((poller.run_status().name.as_str(), poller.run_status().phase), ("vms", RunningPhase::Running));
 /// poller.stop();
 /// poller.join_timeout(Duration::from_secs(10))?;
-/// assert_eq!(poller.run_status().phase, RunPhase::Ended);
+/// assert_eq!(poller.run_status().phase, RunningPhase::Ended);
 /// # Ok::<_, homeostat::BoxError>(())
 /// ```
 #[must_use = "dropping the handle stops what runs"]
@@ -291,7 +291,7 @@ impl<T> Running<T> {
 
     /// Returns the name, the phase and the names of the threads that have not ended.
     #[must_use]
-    pub fn run_status(&self) -> RunStatus {
+    pub fn run_status(&self) -> RunningStatus {
         self.body.status()
     }
 
@@ -375,7 +375,7 @@ impl<T: Send + Sync> Runnable for Running<T> {
         self.body.detach();
     }
 
-    fn status(&self) -> RunStatus {
+    fn status(&self) -> RunningStatus {
         self.body.status()
     }
 
@@ -398,7 +398,7 @@ impl<T: Send + Sync> Runnable for Running<T> {
 
 impl<T: fmt::Debug> fmt::Debug for Running<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let RunStatus { phase, threads, .. } = self.body.status();
+        let RunningStatus { phase, threads, .. } = self.body.status();
         f.debug_struct("Running")
             .field("control", &self.control)
             .field("phase", &phase)

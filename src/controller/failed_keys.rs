@@ -21,13 +21,13 @@ const MARK: &str = "…";
 /// # Examples
 ///
 /// ```
-/// use homeostat::{Action, BoxError, Context, Controller, WorkerPool};
-/// use homeostat::run::NoRetry;
+/// use homeostat::{Action, BoxError, Context, Controller, Exponential, WorkerPool};
 /// use std::time::Duration;
 ///
 /// let pool = WorkerPool::builder().start()?;
 /// let reconcile = |_cx: &Context, vm: &&str| -> Result<Action, BoxError> { Err(format!("{vm}: no answer").into()) };
-/// let vms = Controller::builder("vm", reconcile).retry(NoRetry).build()?.start(&pool)?;
+/// let never = Exponential::default().max_retries(0);
+/// let vms = Controller::builder("vm", reconcile).retry(never).build()?.start(&pool)?;
 /// vms.enqueue("vm-1");
 /// vms.wait(&"vm-1", Duration::from_secs(10))?;
 /// let parked = vms.parked();

@@ -212,13 +212,13 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
     /// run decides.
     ///
     /// ```
-    /// use homeostat::{Action, BoxError, Context, Controller, WorkerPool};
-    /// use homeostat::run::NoRetry;
+    /// use homeostat::{Action, BoxError, Context, Controller, Exponential, WorkerPool};
     /// use std::time::Duration;
     ///
     /// let pool = WorkerPool::builder().start()?;
     /// let reconcile = |_cx: &Context, _vm: &&str| -> Result<Action, BoxError> { Err("no such image".into()) };
-    /// let vms = Controller::builder("vm", reconcile).retry(NoRetry).build()?.start(&pool)?;
+    /// let never = Exponential::default().max_retries(0);
+    /// let vms = Controller::builder("vm", reconcile).retry(never).build()?.start(&pool)?;
     /// vms.enqueue("vm-1");
     /// vms.wait(&"vm-1", Duration::from_secs(10))?;
     /// assert!(vms.dismiss(&"vm-1"));

@@ -26,7 +26,7 @@ pub use self::handle::ControllerHandle;
 pub(crate) use self::handle::ManagedController;
 pub use self::observers::{EndedRun, RunOutcome};
 pub use self::sources::Sources;
-pub use self::status::{ControllerMetrics, ControllerPhase, ControllerStatus, RunningKey};
+pub use self::status::{ActiveRun, ControllerMetrics, ControllerPhase, ControllerStatus};
 pub use self::waiters::WaitError;
 
 use self::control::ControlTask;

@@ -9,7 +9,7 @@ use super::sources::{SourceStart, Target};
 use super::state::{ControllerState, Started};
 use crate::base::end::EndHook;
 use crate::base::error::{BoxError, EndError, StartError};
-use crate::base::running::{RunPhase, RunStatus, Runnable, Running};
+use crate::base::running::{Runnable, Running, RunningPhase, RunningStatus};
 use crate::base::sync::atomic::Ordering::SeqCst;
 use crate::base::thread::Joiner;
 use crate::base::time::Nanos;
@@ -124,16 +124,16 @@ impl<K: Key> Runnable for ControllerBody<K> {
         }
     }
 
-    fn status(&self) -> RunStatus {
+    fn status(&self) -> RunningStatus {
         let mut threads = self.state.sources.threads();
         threads.extend(self.control_thread());
         threads.extend(self.started.membership.slots().iter().map(|slot| slot.name.clone()));
-        let phase = RunPhase::of(self.state.is_stopped(), &threads);
-        RunStatus::new(self.state.name.as_str(), phase, threads)
+        let phase = RunningPhase::of(self.state.is_stopped(), &threads);
+        RunningStatus::new(self.state.name.as_str(), phase, threads)
     }
 
     fn on_end(&self, hook: EndHook) {
-        self.state.end.add_hook(&hook, || self.status().phase == RunPhase::Ended);
+        self.state.end.add_hook(&hook, || self.status().phase == RunningPhase::Ended);
     }
 
     fn failure(&self) -> Option<Arc<BoxError>> {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::error::StartError;
-use crate::base::running::{RunPhase, Runnable};
+use crate::base::running::{Runnable, RunningPhase};
 use crate::base::sync::Mutex;
 use crate::base::task_thread::TaskWaker;
 use crate::base::thread::ThreadOptions;
@@ -204,7 +204,7 @@ impl SourceEntries {
 
 impl RunningSource {
     fn has_ended(&self) -> bool {
-        self.running.status().phase == RunPhase::Ended
+        self.running.status().phase == RunningPhase::Ended
     }
 }
 

@@ -26,7 +26,7 @@ use crate::base::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize};
 use crate::base::task_thread::TaskWaker;
 use crate::base::thread::ThreadOptions;
 use crate::base::time::Nanos;
-use crate::queue::{FastState, Key, KeyState, QueueBuilder, Shutdown, WorkQueue};
+use crate::queue::{FastState, Key, KeyState, Shutdown, WorkQueue, WorkQueueBuilder};
 use crate::run::error::{BoxError, Chain};
 use crate::run::fence::Fence;
 use crate::run::gate::{Gate, GateHost, Gates, TakenKey};
@@ -129,7 +129,7 @@ pub(super) struct Started {
 }
 
 impl<K: Key + Sync + fmt::Debug> ControllerState<K> {
-    pub(super) fn new(settings: StateSettings<K>, queue: QueueBuilder<K>) -> Arc<Self> {
+    pub(super) fn new(settings: StateSettings<K>, queue: WorkQueueBuilder<K>) -> Arc<Self> {
         let StateSettings { name, clock, timeout, max_concurrent, resync, .. } = settings;
         Arc::new_cyclic(|state: &Weak<Self>| {
             let [ready, cancelled, moved, resynced] = std::array::from_fn(|_| Weak::clone(state));

@@ -82,7 +82,7 @@ pub struct ControllerStatus {
     /// Whether keys are run, and the reason if not.
     pub phase: ControllerPhase,
     /// The active runs.
-    pub running: Vec<RunningKey>,
+    pub running: Vec<ActiveRun>,
     /// The key that has been ready longest, and its waiting time. A raised priority moves a key behind the others of
     /// its new level; then this may be a younger key at the head of a level.
     pub oldest_waiting: Option<(String, Duration)>,
@@ -146,7 +146,7 @@ impl From<RunConditions> for ControllerPhase {
 /// An active run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct RunningKey {
+pub struct ActiveRun {
     /// The key, formatted with `Debug`.
     pub key: String,
     /// The name of the thread.
@@ -289,10 +289,10 @@ impl<K: Key + fmt::Debug> ControllerState<K> {
     }
 
     /// Returns the active runs on the slots for which `is_shown` returns true.
-    fn running(&self, is_shown: impl Fn(&WorkerSlot) -> bool) -> Vec<RunningKey> {
+    fn running(&self, is_shown: impl Fn(&WorkerSlot) -> bool) -> Vec<ActiveRun> {
         let now = self.clock.nanos();
         let runs = self.running_keys().into_iter().filter(|(_, slot, _)| is_shown(slot));
-        let runs = runs.map(|(key, slot, run)| RunningKey {
+        let runs = runs.map(|(key, slot, run)| ActiveRun {
             key: show(&key),
             thread: slot.name.clone(),
             elapsed: now.since(run.since),

@@ -51,7 +51,7 @@ pub use self::facade::MetricsExporter;
 use self::MetricKind::{Counter, Gauge};
 use self::MetricValue::{Count, Seconds, Times};
 use crate::controller::{ControllerMetrics, ControllerStatus};
-use crate::manager::{Holder, ManagerStatus};
+use crate::manager::ManagerStatus;
 use crate::run::Histogram;
 use crate::watch::SourceStatus;
 
@@ -130,9 +130,12 @@ static OF_QUEUES: [Family<ControllerMetrics>; 6] = [
 /// The families with the label `controller`.
 static OF_RUNS: [Family<ControllerMetrics>; 8] = [
     family("controller_runtime_reconcile_errors_total", Counter, "Runs that failed.", |all| Count(all.runs.errors())),
-    family("controller_runtime_terminal_reconcile_errors_total", Counter, "Runs that failed permanently.", |all| {
-        Count(all.runs.terminal_errors)
-    }),
+    family(
+        "controller_runtime_terminal_reconcile_errors_total",
+        Counter,
+        "Runs that failed with a terminal error.",
+        |all| Count(all.runs.terminal_errors),
+    ),
     family("controller_runtime_reconcile_panics_total", Counter, "Runs that panicked.", |all| Count(all.runs.panics)),
     family("controller_runtime_reconcile_timeouts_total", Counter, "Runs that ended after their deadline.", |all| {
         Count(all.runs.timeouts)
@@ -228,11 +231,11 @@ fn leadership(sink: &mut impl MetricSink, manager: &ManagerStatus) {
     sink.family("leader_election_master_status", Gauge, "Whether this process leads.");
     sink.sample(&[("name", name)], Count(manager.leading.into()));
     let leader = manager.leader.as_ref();
-    if let Some(leader) = leader.and_then(Holder::name) {
+    if let Some(leader) = leader.and_then(|leader| leader.name.as_deref()) {
         sink.family("homeostat_leader", Gauge, "The leader, by its name.");
         sink.sample(&[("name", name), ("leader", leader)], Count(1));
     }
-    let since = leader.and_then(Holder::since).and_then(|since| since.duration_since(UNIX_EPOCH).ok());
+    let since = leader.and_then(|leader| leader.since).and_then(|since| since.duration_since(UNIX_EPOCH).ok());
     let help = "When the leader began to lead, in seconds since 1970.";
     sink.family("homeostat_leader_since_seconds", Gauge, help);
     sink.sample(&[("name", name)], Seconds(since.unwrap_or_default()));

@@ -11,7 +11,7 @@ use crate::base::cancel::CancellationToken;
 use crate::base::clock::Clock;
 use crate::base::end::EndHook;
 use crate::base::error::{BoxError, EndError, StartError};
-use crate::base::running::{RunPhase, RunStatus, Runnable, Running};
+use crate::base::running::{Runnable, Running, RunningPhase, RunningStatus};
 use crate::base::spawn::spawn;
 use crate::base::sync::Mutex;
 use crate::base::task::{Next, Task};
@@ -367,10 +367,14 @@ impl Runnable for ManagerBody {
         self.driver = None;
     }
 
-    fn status(&self) -> RunStatus {
+    fn status(&self) -> RunningStatus {
         let given_up = || self.inner.outcome().err().map(|error| error.still_running().to_vec()).unwrap_or_default();
         let threads = if self.inner.end.is_empty() { given_up() } else { vec![self.thread.clone()] };
-        RunStatus::new(self.inner.settings.name.as_str(), RunPhase::of(self.inner.is_to_stop(), &threads), threads)
+        RunningStatus::new(
+            self.inner.settings.name.as_str(),
+            RunningPhase::of(self.inner.is_to_stop(), &threads),
+            threads,
+        )
     }
 
     fn on_end(&self, hook: EndHook) {

@@ -14,6 +14,6 @@ mod watches;
 
 pub use self::builder::ManagerBuilder;
 pub use self::component::Component;
-pub use self::election::{AlwaysLeader, Candidate, Elector, ElectorError, FileElector, Holder, Leadership, Term};
+pub use self::election::{Candidate, Elector, ElectorError, Holder, Leadership, Term};
 pub use self::handle::{Manager, WeakManager};
 pub use self::status::{Health, ManagerStatus};

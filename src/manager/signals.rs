@@ -112,7 +112,9 @@ fn start_writer() -> (Sender<SignalNotice>, impl FnOnce()) {
     let (written, ended) = bounded::<()>(0);
     let write = move || {
         let _written = written;
-        received.into_iter().for_each(|notice| shielded("a notice about a signal", notice));
+        for notice in received {
+            shielded("a notice about a signal", notice);
+        }
     };
     let thread = ThreadOptions::default().spawn("signals-writer".to_owned(), write);
     let end = move || {

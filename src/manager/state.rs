@@ -25,7 +25,7 @@ use crate::base::wait::{AutoResetEvent, Monitor};
 use crate::controller::ManagedController;
 use crate::run::error::BoxError;
 use crate::run::fence::Fence;
-use crate::run::pool::{PoolBuilder, WorkerPool};
+use crate::run::pool::{WorkerPool, WorkerPoolBuilder};
 
 /// The settings of a [`ManagerBuilder`](crate::manager::ManagerBuilder).
 pub(super) struct Settings {
@@ -39,7 +39,7 @@ pub(super) struct Settings {
     /// The time that a source may fail before the manager is not ready.
     pub(super) unready_after: Duration,
     /// The shared pool.
-    pub(super) pool: PoolBuilder,
+    pub(super) pool: WorkerPoolBuilder,
     pub(super) elector: Option<Arc<dyn Elector>>,
 }
 

@@ -133,7 +133,7 @@ impl Manager {
 
     fn status_with(&self, controllers: Vec<ControllerStatus>) -> ManagerStatus {
         let leader = self.leader();
-        let since = leader.as_ref().and_then(Holder::since);
+        let since = leader.as_ref().and_then(|leader| leader.since);
         let leader_for = since.and_then(|since| self.inner.clock.time_of_day().duration_since(since).ok());
         ManagerStatus {
             name: self.inner.settings.name.clone(),
@@ -306,8 +306,10 @@ fn details(f: &mut fmt::Formatter<'_>, controller: &ControllerStatus, now: Insta
     let failed_keys = controller.failing.iter().chain(&controller.parked);
     for failed in failed_keys.clone().take(SHOWN_KEYS) {
         let fate = if failed.parked { "is parked" } else { "is failing" };
+        let times =
+            if failed.failures == 1 { "failed once".to_owned() } else { format!("failed {} times", failed.failures) };
         let (key, error) = (OneLine(&failed.key), OneLine(&failed.error));
-        write!(f, "{name}: {key} {fate} after {} tries", failed.failures)?;
+        write!(f, "{name}: {key} {fate}, {times}")?;
         if let Some(next) = failed.next_try {
             write!(f, ", next try in {}", Rounded(next.saturating_duration_since(now)))?;
         }

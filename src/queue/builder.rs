@@ -28,14 +28,14 @@ use crate::base::thread::ThreadOptions;
 /// assert_eq!(queue.name(), "vm");
 /// ```
 #[must_use = "a builder does nothing until it builds"]
-pub struct QueueBuilder<K, S = FastState> {
+pub struct WorkQueueBuilder<K, S = FastState> {
     config: QueueConfig,
     hasher: S,
     on_cancel: Option<CancelHook<K>>,
     selects: Option<Selects<K>>,
 }
 
-impl<K: Key> QueueBuilder<K> {
+impl<K: Key> WorkQueueBuilder<K> {
     pub(super) fn new() -> Self {
         Self {
             config: QueueConfig {
@@ -57,7 +57,7 @@ impl<K: Key> QueueBuilder<K> {
     }
 }
 
-impl<K: Key, S: BuildHasher> QueueBuilder<K, S> {
+impl<K: Key, S: BuildHasher> WorkQueueBuilder<K, S> {
     /// Sets the name for log lines and for the timer thread (`<name>-timer`). Default: `queue`.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.config.name = name.into();
@@ -151,8 +151,8 @@ impl<K: Key, S: BuildHasher> QueueBuilder<K, S> {
     }
 
     /// Sets the hasher. Default: [`FastState`].
-    pub fn hasher<T: BuildHasher>(self, hasher: T) -> QueueBuilder<K, T> {
-        QueueBuilder { config: self.config, hasher, on_cancel: self.on_cancel, selects: self.selects }
+    pub fn hasher<T: BuildHasher>(self, hasher: T) -> WorkQueueBuilder<K, T> {
+        WorkQueueBuilder { config: self.config, hasher, on_cancel: self.on_cancel, selects: self.selects }
     }
 
     /// Builds the queue.
@@ -172,11 +172,11 @@ impl<K: Key, S: BuildHasher> QueueBuilder<K, S> {
     }
 }
 
-impl<K, S> fmt::Debug for QueueBuilder<K, S> {
+impl<K, S> fmt::Debug for WorkQueueBuilder<K, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let QueueConfig { name, clock, backoff, floor, min_interval, timer_slack, timing, threads, sweep: _, on_ready } =
             &self.config;
-        f.debug_struct("QueueBuilder")
+        f.debug_struct("WorkQueueBuilder")
             .field("name", name)
             .field("clock", clock)
             .field("backoff", backoff)
@@ -192,7 +192,8 @@ impl<K, S> fmt::Debug for QueueBuilder<K, S> {
 
 /// The default hasher: fast, and seeded anew for each queue.
 ///
-/// Accidental collisions are rare. If an attacker chooses the keys, set another hasher with [`QueueBuilder::hasher`].
+/// Accidental collisions are rare. If an attacker chooses the keys, set another hasher with
+/// [`WorkQueueBuilder::hasher`].
 ///
 /// # Examples
 ///

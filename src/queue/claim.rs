@@ -208,7 +208,7 @@ impl<K: Key> Claim<K> {
     }
 
     /// Returns how long the key was ready; `None` if the queue does not measure it
-    /// (see [`QueueBuilder::timing`](crate::queue::QueueBuilder::timing)).
+    /// (see [`WorkQueueBuilder::timing`](crate::queue::WorkQueueBuilder::timing)).
     #[must_use]
     pub fn queued_for(&self) -> Option<Duration> {
         match self.taken.queued_for {

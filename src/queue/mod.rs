@@ -31,7 +31,7 @@ use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-pub use self::builder::{FastState, QueueBuilder};
+pub use self::builder::{FastState, WorkQueueBuilder};
 pub use self::claim::Claim;
 pub use self::error::{DequeueError, TryDequeueError};
 pub use self::feed::Enqueue;
@@ -114,8 +114,8 @@ impl<K: Clone + Eq + Hash + Send + 'static> Key for K {}
 ///   shutdown, or has a delay that never ends.
 /// - No double run: from a dequeue to the end of its claim, no other claim gets the key.
 /// - A delay never ends early. The timer adds at most 1/256 of the delay (or 131 µs, if that is more), and at most 8.4
-///   ms. Delays with similar ends therefore share one wakeup. [`QueueBuilder::timer_slack`] changes this. A held clock
-///   is exact.
+///   ms. Delays with similar ends therefore share one wakeup. [`WorkQueueBuilder::timer_slack`] changes this. A held
+///   clock is exact.
 /// - No starvation: see [`STARVATION_BOUND`].
 /// - At least once, not exactly once: a run may start although nothing has changed, so it must be idempotent.
 /// - After a `fork` without `exec`, the child's copy of a queue has no timer, so its delays never end. Dropping the
@@ -132,8 +132,8 @@ impl<K: Clone + Eq + Hash + Send + 'static> Key for K {}
 ///
 /// `Hash` runs without the lock, once per request. `Eq`, `Clone` and, for [`request_ref`](Self::request_ref), `From`
 /// run under the lock, before anything changes. They must not use the queue: that would deadlock. `Drop` and the
-/// [`on_ready`](QueueBuilder::on_ready) hook run without the lock. If any of these panics, the queue stays usable. A
-/// panic in `Drop` is the exception.
+/// [`on_ready`](WorkQueueBuilder::on_ready) hook run without the lock. If any of these panics, the queue stays usable.
+/// A panic in `Drop` is the exception.
 #[doc(alias = "workqueue")]
 #[doc(alias = "rate limiting queue")]
 #[doc(alias = "scheduler")]
@@ -150,8 +150,8 @@ impl<K: Key> WorkQueue<K> {
     }
 
     /// Returns a builder for a queue with other settings.
-    pub fn builder() -> QueueBuilder<K> {
-        QueueBuilder::new()
+    pub fn builder() -> WorkQueueBuilder<K> {
+        WorkQueueBuilder::new()
     }
 }
 

@@ -80,7 +80,7 @@ impl Fence {
 
     /// Returns the fencing number of the term. Each later leader has a greater one.
     ///
-    /// `None` without an election, and if the elector has no numbers, such as [`FileElector`](crate::FileElector).
+    /// `None` without an election, and if the elector has no numbers, such as a lock file.
     #[must_use]
     pub fn number(&self) -> Option<u64> {
         self.number

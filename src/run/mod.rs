@@ -1,7 +1,6 @@
 //! Runs of a reconciler and their threads: workers of one queue, and pools that controllers share.
 
 pub(crate) mod context;
-mod crash_loop;
 pub(crate) mod error;
 pub(crate) mod fence;
 pub(crate) mod gate;
@@ -15,12 +14,11 @@ pub(crate) mod runner;
 pub(crate) mod workers;
 
 pub use self::context::Context;
-pub use self::crash_loop::CrashLoopGuard;
 pub use self::error::{BoxError, Cancelled, Muted, Panicked, RequeueAfter, Terminal, muted, terminal};
 pub use self::fence::{Fence, TermLimit};
 pub use self::gate::{Admission, BringGate, Gate, GateHost, GateKey, Gates, Permit, ReadState, Release};
 pub use self::metrics::{Histogram, WorkersMetrics};
-pub use self::pool::{PoolBuilder, WorkerPool};
-pub use self::reconciler::{Action, Failure, NoRetry, Reconciler, RetryDecision, RetryPolicy};
+pub use self::pool::{WorkerPool, WorkerPoolBuilder};
+pub use self::reconciler::{Action, FailedRun, Reconciler, RetryPolicy};
 pub use self::retry_after::RetryAfter;
 pub use self::workers::{Workers, WorkersControl};

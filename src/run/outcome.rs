@@ -10,7 +10,6 @@ use std::time::Duration;
 use super::context::Context;
 use super::error::{Cancelled, Chain, Muted, Panicked, RequeueAfter, Terminal, find};
 use super::metrics::RunCounters;
-use super::reconciler::RetryDecision;
 use super::reconciler::{Action, Follow};
 use super::retry_after::RetryAfter;
 use crate::base::backoff::Draws;
@@ -57,7 +56,7 @@ pub(super) struct RunJudge {
 }
 
 /// Asks the policy about an error: the failures in a row, the error and a random number.
-pub(super) type AskPolicy<'p> = &'p dyn Fn(u32, &(dyn Error + 'static), u64) -> RetryDecision;
+pub(super) type AskPolicy<'p> = &'p dyn Fn(u32, &(dyn Error + 'static), u64) -> Option<Duration>;
 
 impl RunJudge {
     /// Handles a run that returned an action. Every run pays for this function, so the logging is in separate
@@ -111,7 +110,10 @@ impl RunJudge {
         if Terminal::find(error).is_some() {
             counters.terminal_errors.count();
             let shown = OneLine(Chain(error));
-            log::warn!(controller, key:?, error:% = shown; "{controller}: reconcile of {key:?} failed permanently: {shown}");
+            log::warn!(
+                controller, key:?, error:% = shown;
+                "{controller}: reconcile of {key:?} failed, parked until its next request: {shown}"
+            );
             let failed = Failed { error, failures: run.failures, retry_after: None };
             return (RunResult::Failed(failed), Ending::Done);
         }
@@ -159,28 +161,28 @@ impl RunJudge {
     ) -> (RunResult<'e>, Ending) {
         let random = self.draws.draw();
         let (controller, counters, key, failures) = (&*self.controller, &self.counters, run.key, run.failures);
-        let level = Muted::find(error).map_or(log::Level::Warn, |_| log::Level::Debug);
+        // A panic has been logged as an error.
+        let level = if error.is::<Panicked>() { log::Level::Debug } else { log::Level::Warn };
+        let is_muted = Muted::find(error).is_some();
         let error = Muted::unwrap(error);
         let chain = OneLine(Chain(error));
-        let (retry_after, ending) = match policy(failures, error, random) {
-            RetryDecision::Retry(backoff) => {
-                let backoff = RetryAfter::find(error).map_or(backoff, |least| backoff.max(least.delay()));
-                counters.retries.count();
-                let shown = Rounded(backoff);
-                log::log!(
-                    level, controller, key:?, error:% = chain, failures, backoff:% = shown;
-                    "{controller}: reconcile of {key:?} failed, to be retried in {shown} (failure {failures}): {chain}"
-                );
-                (Some(backoff), Ending::Retry(backoff))
-            }
-            RetryDecision::Drop => {
-                counters.drops.count();
-                log::warn!(
-                    controller, key:?, error:% = chain, failures;
-                    "{controller}: reconcile of {key:?} failed, not retried (failure {failures}): {chain}"
-                );
-                (None, Ending::Done)
-            }
+        let (retry_after, ending) = if let Some(backoff) = policy(failures, error, random) {
+            let backoff = RetryAfter::find(error).map_or(backoff, |least| backoff.max(least.delay()));
+            counters.retries.count();
+            let shown = Rounded(backoff);
+            let level = if is_muted { log::Level::Debug } else { level };
+            log::log!(
+                level, controller, key:?, error:% = chain, failures, backoff:% = shown;
+                "{controller}: reconcile of {key:?} failed, to be retried in {shown} (failure {failures}): {chain}"
+            );
+            (Some(backoff), Ending::Retry(backoff))
+        } else {
+            counters.drops.count();
+            log::log!(
+                level, controller, key:?, error:% = chain, failures;
+                "{controller}: reconcile of {key:?} failed, parked until its next request (failure {failures}): {chain}"
+            );
+            (None, Ending::Done)
         };
         (RunResult::Failed(Failed { error, failures, retry_after }), ending)
     }

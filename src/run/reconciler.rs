@@ -126,7 +126,7 @@ impl Action {
 /// A failed run, as passed to a [`RetryPolicy`].
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
-pub struct Failure<'a, K> {
+pub struct FailedRun<'a, K> {
     /// The key.
     pub key: &'a K,
     /// The number of failed runs of the key in a row, including this one. A run that a request brought forward from a
@@ -138,16 +138,6 @@ pub struct Failure<'a, K> {
     pub random: u64,
 }
 
-/// The decision of a [`RetryPolicy`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum RetryDecision {
-    /// Retry the key after this time.
-    Retry(Duration),
-    /// Do not retry the key. It runs again when it is enqueued.
-    Drop,
-}
-
 /// Decides whether and when a failed key is retried. Not called for [`RequeueAfter`](crate::RequeueAfter) and
 /// [`Terminal`](crate::run::Terminal) errors.
 ///
@@ -155,17 +145,17 @@ pub enum RetryDecision {
 ///
 /// ```
 /// use homeostat::RetryPolicy;
-/// use homeostat::run::{Failure, RetryDecision};
+/// use homeostat::run::FailedRun;
 /// use std::{io, time::Duration};
 ///
 /// /// Retries timeouts only.
 /// struct TimedOutOnly;
 ///
 /// impl<K> RetryPolicy<K> for TimedOutOnly {
-///     fn decide(&self, failure: &Failure<'_, K>) -> RetryDecision {
+///     fn decide(&self, failure: &FailedRun<'_, K>) -> Option<Duration> {
 ///         match failure.error.downcast_ref::<io::Error>() {
-///             Some(error) if error.kind() == io::ErrorKind::TimedOut => RetryDecision::Retry(Duration::from_secs(1)),
-///             _ => RetryDecision::Drop,
+///             Some(error) if error.kind() == io::ErrorKind::TimedOut => Some(Duration::from_secs(1)),
+///             _ => None,
 ///         }
 ///     }
 /// }
@@ -173,8 +163,10 @@ pub enum RetryDecision {
 #[doc(alias = "error_policy")]
 #[doc(alias = "rate limiter")]
 pub trait RetryPolicy<K>: Send + Sync {
-    /// Returns the decision. Called on the worker's thread, outside any lock.
-    fn decide(&self, failure: &Failure<'_, K>) -> RetryDecision;
+    /// Returns the time until the retry. `None` parks the key: it runs again when it is enqueued.
+    ///
+    /// Called on the worker's thread, outside any lock.
+    fn decide(&self, failure: &FailedRun<'_, K>) -> Option<Duration>;
 
     /// Returns the shortest backoff. Default: zero.
     ///
@@ -187,38 +179,15 @@ pub trait RetryPolicy<K>: Send + Sync {
 
 /// Retries with exponential backoff, until its limit of retries is reached.
 impl<K> RetryPolicy<K> for Exponential {
-    fn decide(&self, failure: &Failure<'_, K>) -> RetryDecision {
+    fn decide(&self, failure: &FailedRun<'_, K>) -> Option<Duration> {
         match self.retries() {
-            Some(retries) if failure.failures > retries => RetryDecision::Drop,
-            _ => RetryDecision::Retry(self.jittered(failure.failures, failure.random)),
+            Some(retries) if failure.failures > retries => None,
+            _ => Some(self.jittered(failure.failures, failure.random)),
         }
     }
 
     /// Returns the [first step](Exponential::first_step).
     fn floor(&self) -> Duration {
         self.first_step()
-    }
-}
-
-/// A policy that never retries: a failed run is logged, and the key runs again when it is enqueued.
-///
-/// Suitable with a poller, which lists a key again while its state is wrong.
-///
-/// # Examples
-///
-/// ```
-/// use homeostat::{Action, BoxError, Context, Workers};
-/// use homeostat::run::NoRetry;
-///
-/// let workers = Workers::new(|_cx: &Context, _vm: &String| -> Result<Action, BoxError> { Err("no answer".into()) });
-/// let workers = workers.retry(NoRetry);
-/// # let _ = workers;
-/// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct NoRetry;
-
-impl<K> RetryPolicy<K> for NoRetry {
-    fn decide(&self, _failure: &Failure<'_, K>) -> RetryDecision {
-        RetryDecision::Drop
     }
 }

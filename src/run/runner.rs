@@ -24,7 +24,7 @@ use crate::run::error::{BoxError, Panicked};
 use crate::run::fence::Fence;
 use crate::run::gate::Permit;
 use crate::run::reconciler::{Action, Reconciler};
-use crate::run::reconciler::{Failure, RetryPolicy};
+use crate::run::reconciler::{FailedRun, RetryPolicy};
 
 /// A reconciler with its type erased, so that there is only one run loop per key type.
 pub(crate) type Reconcile<K> = Box<dyn Fn(&Context, &K) -> Result<Action, BoxError> + Send + Sync>;
@@ -281,7 +281,7 @@ impl<K: Key + fmt::Debug, H: RunHooks<K>> Runner<K, H> {
         let (key, failures) = (&ShownKey(claim.key()), claim.failures_if_retried());
         let run = JudgedRun { key, reasons: claim.reasons(), failures, cx };
         let policy = |failures, error: &(dyn Error + 'static), random| {
-            runs.policy.decide(&Failure { key: claim.key(), failures, error, random })
+            runs.policy.decide(&FailedRun { key: claim.key(), failures, error, random })
         };
         let (result, ending) = match error {
             Ok(error) => judge.failed(&run, &**error, &policy),

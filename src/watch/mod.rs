@@ -2,11 +2,7 @@
 
 mod builder;
 mod channel;
-#[cfg(all(unix, not(any(target_os = "netbsd", target_os = "openbsd", target_os = "redox"))))]
-mod child;
 mod core;
-#[cfg(unix)]
-mod directory;
 mod event;
 mod event_buffer;
 pub(crate) mod key_source;
@@ -26,11 +22,7 @@ use std::fmt;
 use std::sync::Arc;
 
 pub use self::builder::WatchBuilder;
-#[cfg(all(unix, not(any(target_os = "netbsd", target_os = "openbsd", target_os = "redox"))))]
-pub use self::child::watch_child;
 pub use self::core::ChangeCounts;
-#[cfg(unix)]
-pub use self::directory::{Directory, FileState};
 pub use self::event::{Event, EventKind};
 pub use self::poller::Poller;
 pub use self::predicate::Predicate;
@@ -50,9 +42,9 @@ use crate::watch::source_state::SourceState;
 
 /// A set of keyed values with one producer, a store and any number of subscribers. Cheap to clone.
 ///
-/// The producer is a [`Poller`] (any listing), a `Directory` (files, on Unix), a [`Push`] (callbacks), or a
-/// [channel](WatchBuilder::from_receiver). Each value is compared with the stored one. A value that is the same makes
-/// no event. A change is first put into the [`Store`], then delivered to the [subscribers](Self::subscribe).
+/// The producer is a [`Poller`] (any listing), a [`Push`] (callbacks), a [channel](WatchBuilder::from_receiver), or a
+/// `Directory` of the crate `homeostat-host`. Each value is compared with the stored one. An equal value makes no
+/// event. A change is first put into the [`Store`], then delivered to the [subscribers](Self::subscribe).
 ///
 /// # Which thread maps an event
 ///

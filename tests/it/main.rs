@@ -6,8 +6,6 @@
 
 #[cfg(unix)]
 use homeostat_test_support::forks;
-#[cfg(target_os = "linux")]
-use homeostat_test_support::mounts;
 use homeostat_test_support::until;
 
 mod stages;
@@ -45,10 +43,7 @@ mod run {
 
 mod watch {
     mod channel;
-    #[cfg(unix)]
-    mod child;
     mod delivery;
-    mod directory;
     mod poll_watch;
     mod poller;
     mod poller_period;
@@ -59,8 +54,6 @@ mod watch {
     mod store;
     mod stress;
     mod subscribers;
-    #[cfg(target_os = "linux")]
-    mod volumes;
     mod watches;
 }
 
@@ -83,15 +76,12 @@ mod manager {
     mod failures;
     mod faults;
     mod fenced_terms;
-    mod file_elector;
     #[cfg(unix)]
     mod forks;
     mod heard;
     mod leaders;
     mod managers;
     mod matrix;
-    #[cfg(unix)]
-    mod processes;
     mod removal;
     mod settings;
     #[cfg(all(unix, feature = "signals"))]

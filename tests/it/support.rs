@@ -9,7 +9,7 @@ pub(crate) use homeostat_test_support::system::in_a_process_of_its_own;
 
 use crate::until::until;
 use crossbeam_channel::{Receiver, bounded};
-use homeostat::queue::QueueBuilder;
+use homeostat::queue::WorkQueueBuilder;
 use homeostat::{Claim, Component, Context, Exponential, Key, Manager, ManualClock, Shutdown, WorkQueue};
 
 pub(crate) const MS: Duration = Duration::from_millis(1);
@@ -17,7 +17,7 @@ pub(crate) const SECOND: Duration = Duration::from_secs(1);
 pub(crate) const HOUR: Duration = Duration::from_secs(3600);
 
 /// A builder of a queue on a held clock. The backoff is 1 s, 2 s, 4 s, … without jitter.
-pub(crate) fn held_builder<K: Key>() -> (ManualClock, QueueBuilder<K>) {
+pub(crate) fn held_builder<K: Key>() -> (ManualClock, WorkQueueBuilder<K>) {
     let clock = ManualClock::new();
     let backoff = Exponential::new(SECOND, 1000 * SECOND).jitter(0.0);
     let builder = WorkQueue::builder().clock(clock.clock()).backoff(backoff);

@@ -22,7 +22,7 @@ use crate::base::cancel::CancellationToken;
 use crate::base::clock::Clock;
 use crate::base::end::{End, EndHook};
 use crate::base::error::{BoxError, EndError};
-use crate::base::running::{RunPhase, RunStatus, Runnable};
+use crate::base::running::{Runnable, RunningPhase, RunningStatus};
 use crate::base::sync::Mutex;
 use crate::base::sync::atomic::Ordering::{Relaxed, SeqCst};
 use crate::base::sync::atomic::{AtomicBool, AtomicU64};
@@ -359,10 +359,10 @@ impl Runnable for Handle {
     /// Does nothing: the threads outlive this handle.
     fn detach(&mut self) {}
 
-    fn status(&self) -> RunStatus {
+    fn status(&self) -> RunningStatus {
         let threads = self.group.threads();
-        let phase = RunPhase::of(self.group.is_stopping(), &threads);
-        RunStatus::new(self.group.name.as_str(), phase, threads)
+        let phase = RunningPhase::of(self.group.is_stopping(), &threads);
+        RunningStatus::new(self.group.name.as_str(), phase, threads)
     }
 
     fn on_end(&self, hook: EndHook) {

@@ -15,10 +15,9 @@ use crate::run::fence::Fence;
 
 /// Elects one leader among several processes.
 ///
-/// The crate has two electors: [`AlwaysLeader`] for a single process, and [`FileElector`](crate::FileElector) for
-/// several processes on one machine. The crate `homeostat-objects` adds `LeaseElector` for several machines. To write
-/// another one, for example on a row of a database, implement a [`Candidate`] that returns a [`Term`], and a
-/// [`Leadership`] that checks and renews it.
+/// The crate `homeostat-host` has `FileElector` for several processes on one machine, and `homeostat-objects` has
+/// `LeaseElector` for several machines. To write another one, for example on a row of a database, implement a
+/// [`Candidate`] that returns a [`Term`], and a [`Leadership`] that checks and renews it.
 ///
 /// # Examples
 ///
@@ -221,6 +220,17 @@ pub trait Leadership: Send {
     }
 }
 
+/// The leadership of a process without rivals, which cannot be lost.
+impl Leadership for () {
+    fn check(&mut self) -> Result<(), BoxError> {
+        Ok(())
+    }
+
+    fn check_interval(&self) -> Duration {
+        Duration::MAX
+    }
+}
+
 /// A period of leadership, until it is dropped or [lost](Self::lost).
 ///
 /// Dropping a term resigns: it cancels [`lost`](Self::lost), then gives the leadership back. End all work that must not
@@ -235,12 +245,11 @@ pub trait Leadership: Send {
 /// # Examples
 ///
 /// ```
-/// use homeostat::{CancellationToken, Clock, Context, Elector};
-/// use homeostat::manager::{AlwaysLeader, ElectorError};
+/// use homeostat::{CancellationToken, Clock, Context};
+/// use homeostat::manager::Term;
 ///
 /// let stop = CancellationToken::new();
-/// let cx = Context::detached_with(Clock::system(), stop.clone());
-/// let mut term = AlwaysLeader.campaign(&cx)?;
+/// let mut term = Term::new("always", ()); // an elector returns one from its `campaign`
 ///
 /// let work = Context::detached_with(Clock::system(), term.lost().child());
 /// while !stop.is_cancelled() && term.check().is_ok() {
@@ -250,7 +259,6 @@ pub trait Leadership: Send {
 /// }
 /// drop(term);
 /// assert!(work.is_cancelled());
-/// # Ok::<_, ElectorError>(())
 /// ```
 #[must_use = "dropping the term resigns"]
 pub struct Term {
@@ -348,38 +356,5 @@ impl fmt::Debug for Term {
             .field("elector", &self.elector)
             .field("lost", &self.lost().is_cancelled())
             .finish_non_exhaustive()
-    }
-}
-
-/// The elector of a single process. It leads at once, until it resigns.
-///
-/// # Examples
-///
-/// ```
-/// use homeostat::{Context, Elector};
-/// use homeostat::manager::{AlwaysLeader, ElectorError};
-///
-/// let mut term = AlwaysLeader.campaign(&Context::detached())?;
-/// assert!(term.check().is_ok());
-/// # Ok::<_, ElectorError>(())
-/// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct AlwaysLeader;
-
-impl Elector for AlwaysLeader {
-    fn candidate(&self) -> Box<dyn Candidate> {
-        Box::new(|_: &Context| Ok(ControlFlow::Break(Term::new("always", Unopposed))))
-    }
-}
-
-struct Unopposed;
-
-impl Leadership for Unopposed {
-    fn check(&mut self) -> Result<(), BoxError> {
-        Ok(())
-    }
-
-    fn check_interval(&self) -> Duration {
-        Duration::MAX
     }
 }

@@ -12,11 +12,14 @@ use crate::run::error::{BoxError, Cancelled};
 /// # Examples
 ///
 /// ```
-/// use homeostat::{Context, Elector, FileElector};
+/// use homeostat::manager::Term;
 ///
-/// let error = FileElector::new("/no/such/place/leader.lock").campaign(&Context::detached()).unwrap_err();
-/// assert!(!error.is_cancelled());
-/// assert_eq!(error.to_string(), "cannot lock /no/such/place/leader.lock"); // the source says why
+/// let mut term = Term::new("row", ());
+/// assert!(term.check().is_ok());
+/// term.lost().cancel();
+/// let error = term.check().unwrap_err();
+/// assert!(error.is_lost() && !error.is_cancelled());
+/// assert_eq!(error.to_string(), "the leadership of row is lost"); // the source says why
 /// ```
 #[derive(Debug)]
 pub struct ElectorError(ElectorCause);

@@ -1,117 +1,24 @@
-//! The text of a lock file: it names the leader for people. A process leads by its lock, not by this text.
+//! The leader, for people.
 
 use std::fmt;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
-/// The first line of a lock file. A file that begins otherwise belongs to another program, and is not written.
-const HEAD: &str = "homeostat leader\n";
-
-/// The leader according to a lock file or a lease, from [`FileElector::holder`](crate::FileElector::holder) or
-/// [`Elector::leader`](crate::Elector::leader). Displays as name and process id.
+/// The leader according to an election, from [`Elector::leader`](crate::Elector::leader). For status pages, not for
+/// decisions. Displays as name and process id.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Holder {
-    name: Option<String>,
-    pid: Option<u32>,
-    since: Option<SystemTime>,
-}
-
-impl Holder {
-    /// Returns the [name](crate::FileElector::name) of the leader's elector, or the identity in a lease.
-    #[must_use]
-    pub fn name(&self) -> Option<&str> {
-        self.name.as_deref()
-    }
-
-    /// Returns the leader's process id, as the leader sees it. Outside its container, the id may be different. `None`
-    /// for a lease.
-    #[must_use]
-    pub fn pid(&self) -> Option<u32> {
-        self.pid
-    }
-
-    /// Returns the time of the election, by the leader's wall clock. A lock file tells whole seconds.
-    #[must_use]
-    pub fn since(&self) -> Option<SystemTime> {
-        self.since
-    }
-
-    /// Names the leader according to an elector of your own, and the time of its election if known.
-    #[must_use]
-    pub fn named(name: impl Into<String>, since: Option<SystemTime>) -> Self {
-        Self { name: Some(name.into()), pid: None, since }
-    }
-
-    /// Parses the content of a lock file. Returns an empty value for a file of another program.
-    pub(super) fn parse(content: &[u8]) -> Self {
-        let text = String::from_utf8_lossy(content);
-        let lines = text.strip_prefix(HEAD).unwrap_or_default();
-        let mut holder = Self::default();
-        // An incomplete last line does not count.
-        for line in lines.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n')) {
-            match line.split_once(": ") {
-                Some(("name", name)) => holder.name = Some(name.to_owned()),
-                Some(("pid", pid)) => holder.pid = pid.parse().ok(),
-                Some(("since", since)) => holder.since = since.parse().ok().and_then(time),
-                _ => {}
-            }
-        }
-        holder
-    }
-}
-
-fn time(seconds: u64) -> Option<SystemTime> {
-    UNIX_EPOCH.checked_add(Duration::from_secs(seconds))
-}
-
-/// Returns the text of a lock file.
-pub(super) fn text(name: &str, pid: u32, since: SystemTime) -> String {
-    let since = since.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-    format!("{HEAD}name: {name}\npid: {pid}\nsince: {since}\n")
-}
-
-/// Returns whether a file with this content may be written: it is empty, or a lock file of this crate.
-pub(super) fn is_ours(content: &[u8]) -> bool {
-    content.is_empty() || content.starts_with(HEAD.as_bytes())
+    /// The name of the leader's elector, or the identity in a lease.
+    pub name: Option<String>,
+    /// The leader's process id, as the leader sees it. Outside its container, the id may be different. `None` for a
+    /// lease.
+    pub pid: Option<u32>,
+    /// The time of the election, by the leader's wall clock.
+    pub since: Option<SystemTime>,
 }
 
 impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name().unwrap_or("somebody unknown"))?;
+        f.write_str(self.name.as_deref().unwrap_or("somebody unknown"))?;
         self.pid.map_or(Ok(()), |pid| write!(f, " (pid {pid})"))
-    }
-}
-
-#[cfg(all(test, not(loom)))]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn reads_back_its_own_text() {
-        let text = text("a: b", 77, UNIX_EPOCH + Duration::from_millis(1_999));
-        assert_eq!(text, "homeostat leader\nname: a: b\npid: 77\nsince: 1\n");
-        let holder = Holder::parse(text.as_bytes());
-        assert_eq!((holder.name(), holder.pid(), holder.since()), (Some("a: b"), Some(77), time(1)));
-        assert_eq!(holder.to_string(), "a: b (pid 77)");
-    }
-
-    #[test]
-    fn ignores_incomplete_lines_and_foreign_files() {
-        let cut = Holder::parse(b"homeostat leader\nname: a\npid: 7");
-        assert_eq!((cut.name(), cut.pid(), cut.since()), (Some("a"), None, None));
-        assert_eq!(Holder::parse(format!("{HEAD}pid: x\nsince: {}\n", u64::MAX).as_bytes()), Holder::default());
-        for other in [&b""[..], b"homeostat", b"name: a\n", b"\xff\xfe", b"\0\0\0"] {
-            assert_eq!(Holder::parse(other), Holder::default());
-        }
-        assert_eq!(Holder::default().to_string(), "somebody unknown");
-    }
-
-    #[test]
-    fn only_empty_files_and_lock_files_are_ours() {
-        for ours in [&b""[..], b"homeostat leader\n", b"homeostat leader\nname: a"] {
-            assert!(is_ours(ours), "{ours:?}");
-        }
-        for other in [&b"1234\n"[..], b"homeostat leader of another kind\n", b"\0\0"] {
-            assert!(!is_ours(other), "{other:?}");
-        }
     }
 }

@@ -2,10 +2,8 @@
 
 pub(crate) mod elector;
 pub(crate) mod error;
-pub(crate) mod file;
 pub(crate) mod holder;
 
-pub use self::elector::{AlwaysLeader, Candidate, Elector, Leadership, Term};
+pub use self::elector::{Candidate, Elector, Leadership, Term};
 pub use self::error::ElectorError;
-pub use self::file::FileElector;
 pub use self::holder::Holder;

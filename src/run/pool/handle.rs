@@ -28,8 +28,8 @@ use crate::base::thread::ThreadOptions;
 /// # Stuck runs
 ///
 /// A run that is still active 100 ms after its deadline keeps its key and its thread, because threads cannot be killed.
-/// It is reported while it runs. If a [spare](PoolBuilder::spares) thread is available, it takes the place of the stuck
-/// one. When the run returns, the pool has its original size again.
+/// It is reported while it runs. If a [spare](WorkerPoolBuilder::spares) thread is available, it takes the place of the
+/// stuck one. When the run returns, the pool has its original size again.
 ///
 /// # Examples
 ///
@@ -64,7 +64,7 @@ pub struct WorkerPool {
 /// ```
 #[derive(Clone, Debug)]
 #[must_use = "settings do nothing until the pool is started"]
-pub struct PoolBuilder {
+pub struct WorkerPoolBuilder {
     name: String,
     pub(crate) threads: usize,
     spares: usize,
@@ -73,7 +73,7 @@ pub struct PoolBuilder {
     pub(crate) options: ThreadOptions,
 }
 
-impl PoolBuilder {
+impl WorkerPoolBuilder {
     /// Sets the pool's name, in log lines and thread names (`<name>-0` and so on, `<name>-timer`).
     /// Default: `pool`.
     pub fn name(mut self, name: impl Into<String>) -> Self {
@@ -154,8 +154,8 @@ impl PoolBuilder {
 
 impl WorkerPool {
     /// Returns a builder with the default settings.
-    pub fn builder() -> PoolBuilder {
-        PoolBuilder {
+    pub fn builder() -> WorkerPoolBuilder {
+        WorkerPoolBuilder {
             name: "pool".to_owned(),
             threads: 4,
             spares: 4,

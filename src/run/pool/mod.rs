@@ -36,7 +36,7 @@ use std::thread;
 #[cfg(all(test, loom))]
 use loom::thread;
 
-pub use self::handle::{PoolBuilder, WorkerPool};
+pub use self::handle::{WorkerPool, WorkerPoolBuilder};
 
 use self::round_robin::{Hint, MemberId, RoundRobin};
 use crate::base::clock::Wake;

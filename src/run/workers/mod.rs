@@ -95,7 +95,7 @@ impl<R, P> Workers<R, P> {
     }
 
     /// Sets the policy for failed runs. Default: [`Exponential`], with a longer backoff after each failure.
-    /// [`NoRetry`](crate::run::NoRetry) never retries.
+    /// [`Exponential::max_retries`] of zero never retries.
     pub fn retry<Q>(self, policy: Q) -> Workers<R, Q> {
         let Self { reconciler, policy: _, threads, name, timeout, grace, options } = self;
         Workers { reconciler, policy, threads, name, timeout, grace, options }

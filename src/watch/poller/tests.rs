@@ -5,7 +5,7 @@ use std::sync::mpsc;
 
 use super::*;
 use crate::base::clock::ManualClock;
-use crate::base::running::{RunPhase, Runnable};
+use crate::base::running::{Runnable, RunningPhase};
 use crate::base::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use crate::queue::WorkQueue;
 
@@ -105,7 +105,7 @@ fn a_closed_poller_lists_no_more_and_ends_when_it_is_stopped() {
         clock.advance(PERIOD);
         clock.wait_for_sleepers(IDLE);
     }
-    assert_eq!((polls.load(SeqCst), poller.run_status().phase), (1, RunPhase::Running));
+    assert_eq!((polls.load(SeqCst), poller.run_status().phase), (1, RunningPhase::Running));
     poller.shutdown(Duration::ZERO).unwrap();
     assert_eq!(polls.load(SeqCst), 1);
 }

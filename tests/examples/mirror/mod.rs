@@ -174,7 +174,7 @@ fn an_unreadable_file_is_retried_and_delays_no_other() {
     run.signal(Signal::USR1);
     let row = run.expect_row("files");
     assert_eq!(row.cells()[1], "running");
-    let trouble = run.expect("files: \"closed.txt\" is failing after ");
+    let trouble = run.expect("files: \"closed.txt\" is failing, failed ");
     assert!(trouble.number > row.number && trouble.text.contains("cannot be read: Permission denied"));
     pair.allow("source/closed.txt", 0o644);
     pair.until_equal();

@@ -81,7 +81,7 @@ fn a_program_that_keeps_ending_is_failing_in_the_table() {
     run.started("a");
     assert!(run.expect("b: ended").text.contains("restart in 1h 00m"));
     run.signal(Signal::USR1);
-    let failing = run.expect("services: \"b\" is failing after ").text;
+    let failing = run.expect("services: \"b\" is failing, failed ").text;
     assert!(failing.contains("ended (exit status: 3), restart in "), "{failing}");
     run.signal(Signal::TERM);
     assert!(run.ended().success());

@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use homeostat::controller::{ControllerBuilder, ControllerError, ControllerPhase, RunOutcome, WaitError};
 use homeostat::queue::KeyState;
-use homeostat::run::NoRetry;
 use homeostat::{
     Action, BoxError, Context, Controller, Enqueue, EnqueueOutcome, Exponential, ManualClock, Reasons, Running, Watch,
     WorkerPool, terminal,
@@ -527,7 +526,8 @@ fn settings_that_make_no_sense_are_refused() {
     stopped.stop();
     let controller = builder(&clock, reconcile).watch(stopped.watch(), |event| event.key().copied()).build().unwrap();
     assert!(controller.start(&pool).unwrap_err().is_stopped());
-    let running = builder(&clock, reconcile).retry(NoRetry).build().unwrap().start(&pool).unwrap();
+    let running =
+        builder(&clock, reconcile).retry(Exponential::default().max_retries(0)).build().unwrap().start(&pool).unwrap();
     assert!(running.set_max_concurrent_reconciles(0).is_err());
     assert!(running.set_resync(Some(Duration::ZERO)).is_err());
     assert!(running.set_rate_limit(Some((-1.0, 1))).is_err());

@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, unbounded};
 use homeostat::controller::ControllerBuilder;
-use homeostat::watch::{Directory, Push};
+use homeostat::watch::Push;
 use homeostat::{
     Action, BoxError, Context, Controller, Enqueue, Exponential, ManualClock, Poller, Reasons, Running, Subscriber,
     Watch, WorkQueue, WorkerPool,
 };
+use homeostat_host::Directory;
 
 use crate::stages::{Director, SECOND, stage};
 use crate::support::{HOUR, held, take};

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
 use crossbeam_channel::{Sender, bounded};
-use homeostat::base::{EndError, EndHook, RunStatus, Runnable};
+use homeostat::base::{EndError, EndHook, Runnable, RunningStatus};
 use homeostat::{
     Action, BoxError, CancellationToken, Component, Context, Controller, Elector, Manager, ManualClock, Running,
     WorkerPool,
@@ -230,12 +230,10 @@ fn each_way_to_wait_for_the_end_of_a_controller_returns_its_failure() {
     let pool = WorkerPool::builder().start().unwrap();
     for wait in ways() {
         let vms = failing_controller(&pool);
-        while vms.failure().is_none() {
-            std::thread::yield_now();
-        }
+        until("the controller has failed", || vms.failure());
         let error = wait(vms).unwrap_err();
         assert_eq!(error.component(), Some("vm"));
-        assert_eq!(error.to_string(), "vm: controller vm: disks ended before its first listing completed");
+        assert_eq!(error.to_string(), "controller vm: disks ended before its first listing completed");
     }
 }
 
@@ -270,7 +268,7 @@ impl<R: Runnable> Runnable for Wrapper<R> {
         self.0.detach();
     }
 
-    fn status(&self) -> RunStatus {
+    fn status(&self) -> RunningStatus {
         self.0.status()
     }
 
@@ -327,8 +325,8 @@ impl Runnable for Panicking {
         self.at("detach");
     }
 
-    fn status(&self) -> RunStatus {
-        RunStatus::new("panicking", homeostat::base::RunPhase::Running, ["panicking"])
+    fn status(&self) -> RunningStatus {
+        RunningStatus::new("panicking", homeostat::base::RunningPhase::Running, ["panicking"])
     }
 
     fn on_end(&self, hook: EndHook) {

@@ -9,13 +9,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, bounded, unbounded};
+use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use homeostat::controller::{RunOutcome, WaitError};
 use homeostat::manager::ManagerBuilder;
-use homeostat::watch::PushMessage;
+use homeostat::rt::{AutoResetEvent, Nanos, Next, Task, ThreadGroup, ThreadGroupKind};
+use homeostat::watch::Push;
 use homeostat::{
     Action, BoxError, CancellationToken, Clock, Component, Context, Controller, EnqueueOutcome, Manager, ManualClock,
-    Poller, StartError, Subscriber, Watch, WorkQueue, WorkerPool,
+    Poller, Running, StartError, Subscriber, ThreadOptions, Watch, WorkQueue, WorkerPool,
 };
 use parking_lot::Mutex;
 
@@ -139,19 +140,40 @@ fn a_watch_that_could_not_be_started_is_started_by_the_next_request() {
     }
 }
 
+/// A producer that stops its watch at the first message.
+struct Producer(Push<Key, u32>, Receiver<()>);
+
+impl Task for Producer {
+    fn step(&mut self, _now: Nanos) -> Next {
+        let _ = self.1.recv();
+        self.0.stop();
+        Next::Finished
+    }
+}
+
+/// Starts a watch that ends at a message on `end`.
+fn watch_until(end: Sender<()>, ended: Receiver<()>) -> Result<Running<Watch<Key, u32>>, StartError> {
+    let push = Watch::builder().name("disks").push();
+    let watch = push.watch().clone();
+    let group = ThreadGroup::new(ThreadGroupKind::Watch, "disks".to_owned(), watch.clock(), 1);
+    let (event, producer) = (AutoResetEvent::new(watch.clock()), Producer(push, ended));
+    let stop = move || {
+        let _ = end.try_send(());
+    };
+    let handle = group.start_one(&ThreadOptions::new(), producer, event, None, stop)?;
+    Ok(Running::new(watch, handle.that_may_end(), Duration::MAX))
+}
+
 #[test]
 fn a_watch_that_has_ended_by_itself_can_be_started_again() {
     let manager = Manager::builder().build().unwrap();
     let running = manager.start().unwrap();
-    let ask = |receiver: Receiver<PushMessage<Key, u32>>| {
-        manager.watch("disks", || Watch::<Key, u32>::builder().name("disks").from_receiver(receiver))
-    };
-    let (sender, receiver) = unbounded();
-    let first: Watch<Key, u32> = ask(receiver).unwrap();
-    drop(sender);
+    let (end, ended) = bounded(1);
+    let ask = || manager.watch("disks", || watch_until(end.clone(), ended.clone())).unwrap();
+    let first = ask();
+    end.send(()).unwrap();
     until("the first watch has stopped", || first.is_stopped());
-    let (_sender, receiver) = unbounded();
-    until("the watch is started again", || !ask(receiver.clone()).unwrap().is_stopped());
+    until("the watch is started again", || !ask().is_stopped());
     manager.stop();
     running.join().unwrap();
 }
@@ -648,7 +670,7 @@ fn a_panic_of_a_resync_fails_the_manager() {
     panics.store(true, SeqCst);
     clock.advance(SECOND);
     let error = running.join().unwrap_err();
-    assert_eq!(error.to_string(), "vm: controller vm: its resync panicked: out of luck");
+    assert_eq!(error.to_string(), "controller vm: its resync panicked: out of luck");
     assert_eq!(vms.failure().unwrap().to_string(), "controller vm: its resync panicked: out of luck");
     assert_eq!(vms.enqueue(Resynced(panics)), EnqueueOutcome::Closed);
 }

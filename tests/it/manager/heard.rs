@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
-use homeostat::base::{EndError, EndHook, RunPhase, RunStatus, Runnable};
+use homeostat::base::{EndError, EndHook, Runnable, RunningPhase, RunningStatus};
 use homeostat::{BoxError, Component, Manager, ManualClock};
 use parking_lot::Mutex;
 
@@ -52,9 +52,9 @@ impl Runnable for PartBody {
 
     fn detach(&mut self) {}
 
-    fn status(&self) -> RunStatus {
+    fn status(&self) -> RunningStatus {
         self.0.questions.fetch_add(1, SeqCst);
-        RunStatus::new("part", RunPhase::Running, ["part"])
+        RunningStatus::new("part", RunningPhase::Running, ["part"])
     }
 
     fn on_end(&self, hook: EndHook) {

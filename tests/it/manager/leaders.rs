@@ -11,9 +11,9 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use homeostat::manager::{ElectorError, Leadership, Term};
 use homeostat::run::Cancelled;
 use homeostat::{
-    Action, BoxError, CancellationToken, Component, Context, Controller, Elector, FileElector, Manager, ManualClock,
-    Running,
+    Action, BoxError, CancellationToken, Component, Context, Controller, Elector, Manager, ManualClock, Running,
 };
+use homeostat_host::FileElector;
 use parking_lot::Mutex;
 
 use crate::stages::SECOND;

@@ -433,7 +433,7 @@ controller  phase       active    ready  delayed  failing   parked       runs   
 vm          running        1/1        2        0        1        0          1        1
 vm: \"slow\" has been running for 3s on appliance-pool-0
 vm: \"next\" has been waiting for 3s
-vm: \"bad\" is failing after 1 tries: no answer
+vm: \"bad\" is failing, failed once: no answer
 ";
         assert_eq!(table, expected);
         assert!(manager.live().is_ok() && manager.ready().is_ok());

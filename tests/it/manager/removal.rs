@@ -7,7 +7,7 @@ use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
-use homeostat::base::{EndError, EndHook, RunStatus, Runnable};
+use homeostat::base::{EndError, EndHook, Runnable, RunningStatus};
 use homeostat::run::WorkersControl;
 use homeostat::{
     Action, BoxError, Component, Context, Controller, EnqueueOutcome, Manager, ManualClock, Poller, Running, Shutdown,
@@ -357,9 +357,9 @@ impl Runnable for Pair {
         self.0.iter_mut().for_each(Runnable::detach);
     }
 
-    fn status(&self) -> RunStatus {
+    fn status(&self) -> RunningStatus {
         let [one, other] = self.0.each_ref().map(Runnable::status);
-        RunStatus::new("pair", one.phase, one.threads.into_iter().chain(other.threads))
+        RunningStatus::new("pair", one.phase, one.threads.into_iter().chain(other.threads))
     }
 
     fn on_end(&self, hook: EndHook) {

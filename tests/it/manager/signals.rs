@@ -167,7 +167,7 @@ fn sigusr1_prints_the_status_and_stops_nothing() {
             "appliance: ",
             "controller  phase",
             "vm          running",
-            "vm: \"vm-1\" is parked after 1 tries: no such image",
+            "vm: \"vm-1\" is parked, failed once: no such image",
         ];
         for expected in expected {
             let line = errors.next().unwrap().unwrap();

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use crossbeam_channel::{bounded, unbounded};
-use homeostat::base::RunPhase;
+use homeostat::base::RunningPhase;
 use homeostat::controller::ControllerPhase;
 use homeostat::watch::SourceHandle;
 use homeostat::{
@@ -118,7 +118,7 @@ fn a_stop_that_takes_long_leaves_the_time_after_an_abort_whole() {
     add_function(&manager, "function", move || moved.advance(10 * SECOND), bounded(0).1);
     running.abort();
     until("the manager waits or has ended", || {
-        clock.next_alarm() == Some(start + 11 * SECOND) || running.run_status().phase == RunPhase::Ended
+        clock.next_alarm() == Some(start + 11 * SECOND) || running.run_status().phase == RunningPhase::Ended
     });
     drop(ends);
     running.join().unwrap();

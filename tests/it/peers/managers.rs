@@ -13,9 +13,8 @@ use std::time::Duration;
 
 use crossbeam_channel::{bounded, unbounded};
 use homeostat::manager::ManagerBuilder;
-use homeostat::{
-    Action, BoxError, CancellationToken, Component, Context, Controller, FileElector, Manager, ManualClock, Poller,
-};
+use homeostat::{Action, BoxError, CancellationToken, Component, Context, Controller, Manager, ManualClock, Poller};
+use homeostat_host::FileElector;
 use parking_lot::Mutex;
 
 use crate::stages::SECOND;

@@ -9,19 +9,15 @@ use std::panic::catch_unwind;
 use std::time::Duration;
 
 use homeostat::base::OnCancel;
-use homeostat::manager::{AlwaysLeader, ElectorError, Holder, Term};
+use homeostat::manager::{ElectorError, Holder, Term};
 use homeostat::queue::{
     DequeueError, DrainReport, DroppedRun, EnqueueMethod, EnqueueRequest, FastState, KeyState, PendingRerun,
-    QueueBuilder, STARVATION_BOUND, Tally, TryDequeueError, View,
+    STARVATION_BOUND, Tally, TryDequeueError, View, WorkQueueBuilder,
 };
-use homeostat::run::CrashLoopGuard;
-use homeostat::watch::{
-    ChangeCounts, Directory, EventKind, FileState, Index, Push, PushMessage, Subscription, WatchBuilder,
-};
+use homeostat::watch::{ChangeCounts, EventKind, Index, Push, PushMessage, Subscription, WatchBuilder};
 use homeostat::{
-    CancellationToken, Claim, Clock, Context, Elector, Enqueue, EnqueueOutcome, Event, Exponential, FileElector,
-    ManualClock, Poller, Predicate, Priority, Reasons, Shutdown, StartError, Store, Subscriber, ThreadOptions, Watch,
-    WorkQueue,
+    CancellationToken, Claim, Clock, Context, Enqueue, EnqueueOutcome, Event, Exponential, ManualClock, Poller,
+    Predicate, Priority, Reasons, Shutdown, StartError, Store, Subscriber, ThreadOptions, Watch, WorkQueue,
 };
 
 use crate::support::{SECOND, held, take};
@@ -36,7 +32,7 @@ fn public_types_are_send_and_sync() {
     fn shared<T: Send + Sync + 'static>() {}
     fn sent<T: Send + 'static>() {}
     shared::<WorkQueue<Moves>>();
-    shared::<QueueBuilder<Moves>>();
+    shared::<WorkQueueBuilder<Moves>>();
     sent::<Claim<Moves>>();
     shared::<Claim<u32>>();
     shared::<View<'static, Moves, FastState>>();
@@ -65,13 +61,12 @@ fn public_types_are_send_and_sync() {
     shared::<(Watch<u32, u64>, Push<u32, u64>, Store<u32, u64>, Index<u8, u32, u64>)>();
     shared::<(Event<u32, u64>, EventKind, ChangeCounts, PushMessage<u32, u64>)>();
     shared::<(Predicate<u32, u64>, Running<Subscription>, Running<Watch<u32, u64>>, Running<Watch<u32, u64>>)>();
-    shared::<(Directory, FileState, WatchBuilder<u32, u64>)>();
+    shared::<WatchBuilder<u32, u64>>();
     sent::<(Subscriber<u32, u64>, Poller<Vec<(u32, u64)>>)>();
-    shared::<(AlwaysLeader, FileElector, Holder)>();
+    shared::<Holder>();
     shared::<ElectorError>();
     sent::<Term>();
     shared::<(DequeueError, TryDequeueError)>();
-    shared::<CrashLoopGuard<u32>>();
     #[cfg(unix)]
     shared::<homeostat::rt::Joiner>();
 }
@@ -105,7 +100,7 @@ fn everything_public_prints_something_short() {
     says(&queue, "WorkQueue { name: \"queue\", ready: 0, delayed: 1, processing: 1");
     says(&claim, "Claim { key: \"taken\", failures: 0");
     says(queue.at(Priority::Low), "View");
-    says(WorkQueue::<u32>::builder().name("vm"), "QueueBuilder { name: \"vm\"");
+    says(WorkQueue::<u32>::builder().name("vm"), "WorkQueueBuilder { name: \"vm\"");
     says(queue.drain(Duration::ZERO), "DrainReport { ready: [], processing: [\"taken\"]");
     says(&clock, "ManualClock { elapsed: 0ns");
     says(clock.clock(), "Clock::held at 0ns");
@@ -116,9 +111,7 @@ fn everything_public_prints_something_short() {
     says(CancellationToken::new(), "CancellationToken { cancelled: false");
     says(CancellationToken::new().on_cancel(|| {}), "OnCancel");
     says(Tally::default(), "Tally");
-    says(AlwaysLeader, "AlwaysLeader");
-    says(AlwaysLeader.campaign(&Context::detached()), "Term { elector: \"always\", lost: false");
-    says(FileElector::new("/run/lock"), "FileElector { path: \"/run/lock\"");
+    says(Term::new("always", ()), "Term { elector: \"always\", lost: false");
     says(Holder::default(), "Holder { name: None");
     says(
         EnqueueRequest::new(EnqueueMethod::EnqueueAfter(SECOND)),
@@ -161,8 +154,6 @@ fn everything_of_a_watch_prints_something_short() {
     says(PushMessage::Set("vm-1", 1), "Set(\"vm-1\", 1)");
     let (_sender, receiver) = crossbeam_channel::unbounded::<PushMessage<u8, u32>>();
     says(Watch::builder().from_receiver(receiver).unwrap(), "Running { control: Watch {");
-    says(Directory::new("/conf").recursive(), "Directory { root: \"/conf\", recursive: true }");
-    says(Directory::new("conf").poll(SECOND), "Poller { name: \"poller\", period: 1s");
     let list = |_cx: &Context| Ok::<_, io::Error>([(1_u8, 2_u32)]);
     says(Poller::new(SECOND, list).watch().unwrap().watch(), "Watch { name: \"poller\"");
 }

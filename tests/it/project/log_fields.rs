@@ -6,8 +6,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use homeostat::run::NoRetry;
-use homeostat::{Action, Context, Enqueue, WorkQueue, Workers};
+use homeostat::{Action, Context, Enqueue, Exponential, WorkQueue, Workers};
 use log::Level;
 
 use crate::stages::logs::Logs;
@@ -20,11 +19,15 @@ fn a_failure_says_its_controller_key_and_error_in_the_text_and_as_fields() {
     let logs = Logs::of("plain-text");
     let queue = WorkQueue::new();
     let fails = |_cx: &Context, _key: &&str| Err::<Action, _>(std::io::Error::other("no such disk"));
-    let workers = Workers::new(fails).retry(NoRetry).name("plain-text").start(&queue).unwrap();
+    let workers =
+        Workers::new(fails).retry(Exponential::default().max_retries(0)).name("plain-text").start(&queue).unwrap();
     queue.enqueue("vm-1");
-    let line = logs.wait_for(Level::Warn, "not retried");
+    let line = logs.wait_for(Level::Warn, "parked");
     drop(workers);
-    assert_eq!(line.message, r#"plain-text: reconcile of "vm-1" failed, not retried (failure 1): no such disk"#);
+    assert_eq!(
+        line.message,
+        r#"plain-text: reconcile of "vm-1" failed, parked until its next request (failure 1): no such disk"#
+    );
     let fields = ["controller", "key", "error", "failures"].map(|field| line.field(field));
     assert_eq!(fields, ["plain-text", "\"vm-1\"", "no such disk", "1"]);
 }

@@ -17,7 +17,7 @@ const FLOORS: [&[&str]; 10] = [
     &["controller"],
     // The room `rt` re-exports names of lower rooms for higher ones.
     &["manager", "rt"],
-    &["export", "objects", "net"],
+    &["export", "host", "objects", "net"],
     &["sub", "kubernetes", "nats", "serve"],
     &["testing"],
     &["guide"],
@@ -122,6 +122,11 @@ impl Source {
             module.pop();
         }
         module
+    }
+
+    /// Returns the lines without comments and tests.
+    pub(crate) fn lines(&self) -> impl Iterator<Item = &str> {
+        self.lines.iter().map(|(_, line)| line.as_str())
     }
 
     /// Returns the paths of the crate that the file uses, with their line numbers.
@@ -388,7 +393,8 @@ fn circles(mut graph: BTreeMap<String, BTreeSet<String>>) -> Vec<String> {
 }
 
 /// The crates above the core, and their rooms.
-const CRATES: [(&str, &str); 6] = [
+const CRATES: [(&str, &str); 7] = [
+    ("homeostat_host", "host"),
     ("homeostat_objects", "objects"),
     ("homeostat_net", "net"),
     ("homeostat_kubernetes", "kubernetes"),

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use homeostat::queue::{EnqueueMethod, KeyState, PendingRerun, QueueBuilder};
+use homeostat::queue::{EnqueueMethod, KeyState, PendingRerun, WorkQueueBuilder};
 use homeostat::{Claim, Enqueue, ManualClock, Priority, Shutdown, WorkQueue};
 
 pub(crate) const ZERO: Duration = Duration::ZERO;
@@ -38,7 +38,7 @@ impl Bench {
         Self::with(|settings| settings)
     }
 
-    pub(crate) fn with(set: impl FnOnce(QueueBuilder<char>) -> QueueBuilder<char>) -> Self {
+    pub(crate) fn with(set: impl FnOnce(WorkQueueBuilder<char>) -> WorkQueueBuilder<char>) -> Self {
         let clock = ManualClock::new();
         let origin = clock.now();
         clock.advance(secs(1_000));

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use crossbeam_channel::unbounded;
 use homeostat::queue::KeyState;
-use homeostat::run::NoRetry;
 use homeostat::{
-    Action, BoxError, Context, Enqueue, ManualClock, Poller, Priority, Reasons, ThreadOptions, WorkQueue, Workers,
+    Action, BoxError, Context, Enqueue, Exponential, ManualClock, Poller, Priority, Reasons, ThreadOptions, WorkQueue,
+    Workers,
 };
 use log::Level;
 
@@ -209,7 +209,11 @@ fn workers_log_each_event_at_its_level() {
     for key in ["calm", "again", "broken"] {
         queue.enqueue(key);
     }
-    let workers = Workers::new(reconcile).name("talking-workers").retry(NoRetry).start(&queue).unwrap();
+    let workers = Workers::new(reconcile)
+        .name("talking-workers")
+        .retry(Exponential::default().max_retries(0))
+        .start(&queue)
+        .unwrap();
     clock.wait_for_sleepers(1);
     workers.shutdown(Duration::ZERO).unwrap();
     let report = logs.all();
@@ -225,7 +229,7 @@ fn workers_log_each_event_at_its_level() {
             (Level::Trace, "talking-workers: reconciling \"broken\" on talking-workers-0", "\"broken\""),
             (
                 Level::Warn,
-                "talking-workers: reconcile of \"broken\" failed, not retried (failure 1): it is broken",
+                "talking-workers: reconcile of \"broken\" failed, parked until its next request (failure 1): it is broken",
                 "\"broken\""
             ),
             (Level::Info, "talking-workers: the workers have ended", ""),

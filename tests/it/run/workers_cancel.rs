@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crossbeam_channel::unbounded;
 use homeostat::queue::KeyState;
-use homeostat::run::{Cancelled, NoRetry};
+use homeostat::run::Cancelled;
 use homeostat::{Action, BoxError, CancellationToken, Clock, Context, Enqueue, Exponential, ManualClock, Workers};
 use log::Level;
 
@@ -132,7 +132,11 @@ fn a_deadline_cancels_callbacks_tokens_and_sleeps_at_its_time() {
         cx.check()?;
         Ok(Action::await_change())
     };
-    let workers = Workers::new(reconcile).reconcile_timeout(TIMEOUT).retry(NoRetry).start(&queue).unwrap();
+    let workers = Workers::new(reconcile)
+        .reconcile_timeout(TIMEOUT)
+        .retry(Exponential::default().max_retries(0))
+        .start(&queue)
+        .unwrap();
     queue.enqueue("vm");
     clock.wait_for_sleepers(2);
     clock.advance(SECOND);

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use crossbeam_channel::unbounded;
 use homeostat::queue::KeyState;
-use homeostat::run::{Cancelled, Failure, Muted, NoRetry, Panicked, RetryAfter, RetryDecision, Terminal, muted};
+use homeostat::run::{Cancelled, FailedRun, Muted, Panicked, RetryAfter, Terminal, muted};
 use homeostat::{
     Action, BoxError, Context, Enqueue, Exponential, Reasons, RequeueAfter, RetryPolicy, Workers, terminal,
 };
@@ -79,7 +79,7 @@ fn assert_fails<E: Into<BoxError> + 'static>(name: &'static str, reconcile: fn()
     let (clock, queue) = held();
     let workers = Workers::new(move |_cx: &Context, _key: &&str| reconcile())
         .name(name)
-        .retry(NoRetry)
+        .retry(Exponential::default().max_retries(0))
         .start(&queue)
         .expect("settings in range");
     queue.enqueue("vm");
@@ -219,7 +219,7 @@ fn a_terminal_anyhow_error_is_not_retried_and_shown_unchanged() {
     clock.wait_for_sleepers(1);
     assert_eq!(queue.state("vm"), KeyState::Idle);
     assert_eq!((workers.metrics().retries, workers.metrics().terminal_errors), (0, 1));
-    assert_eq!(logs.wait_for(Level::Warn, "failed permanently").field("error"), "the store says no: no such port");
+    assert_eq!(logs.wait_for(Level::Warn, "parked").field("error"), "the store says no: no such port");
     workers.shutdown(Duration::ZERO).unwrap();
 }
 
@@ -303,7 +303,7 @@ fn a_terminal_error_is_not_retried_and_sets_the_failures_to_zero() {
     }
     assert_eq!(queue.state("vm"), KeyState::Idle);
     assert_eq!((workers.metrics().retries, workers.metrics().terminal_errors), (2, 1));
-    let line = logs.wait_for(Level::Warn, "failed permanently");
+    let line = logs.wait_for(Level::Warn, "parked");
     assert_eq!(line.field("error"), "the store says no: the store says no: no such port");
     queue.enqueue("vm");
     clock.wait_for_sleepers(1);
@@ -336,7 +336,7 @@ fn aborted() -> StoreError {
 fn an_abort_error_without_an_abort_is_a_failure() {
     let (clock, queue) = held();
     let reconcile = |_cx: &Context, _key: &&str| Err::<Action, _>(aborted());
-    let workers = Workers::new(reconcile).retry(NoRetry).start(&queue).unwrap();
+    let workers = Workers::new(reconcile).retry(Exponential::default().max_retries(0)).start(&queue).unwrap();
     queue.enqueue("vm");
     clock.wait_for_sleepers(1);
     assert_eq!((workers.metrics().drops, workers.metrics().aborted), (1, 0));
@@ -363,10 +363,10 @@ fn error_of_threads<T: Error + Send + Sync + 'static>() {}
 struct OnceIfOwn;
 
 impl<K> RetryPolicy<K> for OnceIfOwn {
-    fn decide(&self, failure: &Failure<'_, K>) -> RetryDecision {
+    fn decide(&self, failure: &FailedRun<'_, K>) -> Option<Duration> {
         match failure.error.downcast_ref::<StoreError>() {
-            Some(_) if failure.failures == 1 => RetryDecision::Retry(SECOND),
-            _ => RetryDecision::Drop,
+            Some(_) if failure.failures == 1 => Some(SECOND),
+            _ => None,
         }
     }
 }
@@ -386,7 +386,7 @@ fn a_muted_error_is_retried_as_usual_and_logs_a_warning_only_when_it_is_dropped(
     assert_eq!(logs.at(Level::Warn), []);
     step(&clock, &queue);
     assert_eq!((queue.state("vm"), workers.metrics().retries, workers.metrics().drops), (KeyState::Idle, 1, 1));
-    assert_eq!(logs.wait_for(Level::Warn, "not retried").field("error"), "the store says no: no answer");
+    assert_eq!(logs.wait_for(Level::Warn, "parked").field("error"), "the store says no: no answer");
     workers.shutdown(Duration::ZERO).unwrap();
 }
 

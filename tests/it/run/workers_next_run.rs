@@ -5,8 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use crossbeam_channel::unbounded;
-use homeostat::run::NoRetry;
-use homeostat::{Action, BoxError, CancellationToken, Context, Enqueue, Priority, Reasons, Workers};
+use homeostat::{Action, BoxError, CancellationToken, Context, Enqueue, Exponential, Priority, Reasons, Workers};
 
 use crate::stages::{ALLOWANCE, SECOND, held, just_before, stage};
 
@@ -46,7 +45,11 @@ fn a_run_sees_no_state_of_the_previous_run_however_it_ended() {
             other => unreachable!("{other}"),
         }
     };
-    let workers = Workers::new(reconcile).reconcile_timeout(TIMEOUT).retry(NoRetry).start(&queue).unwrap();
+    let workers = Workers::new(reconcile)
+        .reconcile_timeout(TIMEOUT)
+        .retry(Exponential::default().max_retries(0))
+        .start(&queue)
+        .unwrap();
     for (round, key) in (0_u32..).zip(["ok", "error", "panic", "cancelled"]) {
         clock.wait_for_sleepers(IDLE);
         assert_eq!(clock.now(), start + round * SECOND);

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crossbeam_channel::unbounded;
 use homeostat::queue::KeyState;
-use homeostat::run::{Failure, NoRetry, Panicked, RetryDecision};
+use homeostat::run::{FailedRun, Panicked};
 use homeostat::{Action, BoxError, Context, Enqueue, Exponential, ManualClock, RetryPolicy, WorkQueue, Workers};
 use log::Level;
 use parking_lot::Mutex;
@@ -24,10 +24,10 @@ type Outcome = Result<Action, BoxError>;
 struct Recorder(Arc<Mutex<Vec<String>>>);
 
 impl RetryPolicy<&'static str> for Recorder {
-    fn decide(&self, failure: &Failure<'_, &'static str>) -> RetryDecision {
+    fn decide(&self, failure: &FailedRun<'_, &'static str>) -> Option<Duration> {
         let panicked = failure.error.downcast_ref::<Panicked>().map(|panicked| panicked.message().to_owned());
         self.0.lock().push(panicked.unwrap_or_else(|| "an error".to_owned()));
-        RetryDecision::Retry(SECOND)
+        Some(SECOND)
     }
 }
 
@@ -86,7 +86,7 @@ fn an_error_whose_display_panics_is_left_to_the_policy() {
 #[test]
 fn a_panic_without_retries_is_not_tried_again() {
     let (clock, queue) = held();
-    let workers = Workers::new(throw).retry(NoRetry).start(&queue).unwrap();
+    let workers = Workers::new(throw).retry(Exponential::default().max_retries(0)).start(&queue).unwrap();
     queue.enqueue("str");
     clock.wait_for_sleepers(1);
     assert_eq!((workers.metrics().panics, workers.metrics().drops), (1, 1));
@@ -109,16 +109,16 @@ fn a_panic_displayed_as_an_error_names_the_panic() {
 struct Keep(Arc<Mutex<Option<Panicked>>>);
 
 impl<K> RetryPolicy<K> for Keep {
-    fn decide(&self, failure: &Failure<'_, K>) -> RetryDecision {
+    fn decide(&self, failure: &FailedRun<'_, K>) -> Option<Duration> {
         *self.0.lock() = failure.error.downcast_ref::<Panicked>().cloned();
-        RetryDecision::Drop
+        None
     }
 }
 
 struct Confused;
 
 impl<K> RetryPolicy<K> for Confused {
-    fn decide(&self, _failure: &Failure<'_, K>) -> RetryDecision {
+    fn decide(&self, _failure: &FailedRun<'_, K>) -> Option<Duration> {
         panic!("a policy that panics");
     }
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, unbounded};
 use homeostat::queue::KeyState;
-use homeostat::run::{Failure, NoRetry, RetryAfter, RetryDecision, WorkersControl, muted};
+use homeostat::run::{FailedRun, RetryAfter, WorkersControl, muted};
 use homeostat::{
     Action, BoxError, Context, Enqueue, EnqueueOutcome, Exponential, Priority, Reasons, RetryPolicy, WorkQueue, Workers,
 };
@@ -159,13 +159,14 @@ fn without_retries_a_failed_key_waits_for_its_feeder() {
     let logs = Logs::of("no-retry");
     let (clock, queue) = held();
     let reconcile = |_cx: &Context, _key: &&'static str| -> Outcome { Err("no answer".into()) };
-    let workers = Workers::new(reconcile).name("no-retry").retry(NoRetry).start(&queue).unwrap();
+    let workers =
+        Workers::new(reconcile).name("no-retry").retry(Exponential::default().max_retries(0)).start(&queue).unwrap();
     queue.enqueue("vm");
     clock.wait_for_sleepers(1);
     assert_eq!(queue.state("vm"), KeyState::Idle);
     assert_eq!(clock.next_alarm(), None);
     assert_eq!(workers.metrics().drops, 1);
-    let line = logs.wait_for(Level::Warn, "not retried");
+    let line = logs.wait_for(Level::Warn, "parked");
     assert_eq!((line.field("key"), line.field("error"), line.field("failures")), ("\"vm\"", "no answer", "1"));
     assert_eq!(queue.enqueue_if_absent("vm"), EnqueueOutcome::Queued);
     clock.wait_for_sleepers(1);
@@ -185,7 +186,7 @@ fn a_failure_that_is_not_retried_keeps_the_pending_rerun() {
         ran.send(cx.reasons())?;
         Err("no answer".into())
     };
-    let workers = Workers::new(reconcile).retry(NoRetry).start(&queue).unwrap();
+    let workers = Workers::new(reconcile).retry(Exponential::default().max_retries(0)).start(&queue).unwrap();
     queue.enqueue("vm");
     clock.wait_for_sleepers(1);
     assert_eq!(runs.try_iter().collect::<Vec<_>>(), [Reasons::NONE, Reasons::EVENT]);
@@ -200,11 +201,11 @@ struct TimedOutOnly(Arc<Mutex<Vec<Asked>>>);
 type Asked = (&'static str, u32, String);
 
 impl RetryPolicy<&'static str> for TimedOutOnly {
-    fn decide(&self, failure: &Failure<'_, &'static str>) -> RetryDecision {
+    fn decide(&self, failure: &FailedRun<'_, &'static str>) -> Option<Duration> {
         self.0.lock().push((failure.key, failure.failures, failure.error.to_string()));
         match failure.error.downcast_ref::<io::Error>() {
-            Some(error) if error.kind() == io::ErrorKind::TimedOut => RetryDecision::Retry(SECOND * failure.failures),
-            _ => RetryDecision::Drop,
+            Some(error) if error.kind() == io::ErrorKind::TimedOut => Some(SECOND * failure.failures),
+            _ => None,
         }
     }
 }

@@ -10,11 +10,12 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use homeostat::controller::{ControllerBuilder, ControllerError};
-use homeostat::watch::{Directory, SourceHandle};
+use homeostat::watch::SourceHandle;
 use homeostat::{
     Action, BoxError, Component, Context, Controller, Enqueue, Manager, ManualClock, Poller, Running, Sources,
     Subscriber, Watch, WorkQueue, WorkerPool,
 };
+use homeostat_host::Directory;
 use log::Level;
 
 use crate::stages::logs::Logs;
@@ -444,7 +445,7 @@ fn names_and_errors_are_escaped_and_bounded_in_status_and_health() {
     let lines: Vec<_> = table.lines().collect();
     let first = |start: &str| lines.iter().find(|line| line.starts_with(start)).copied().unwrap_or_default().to_owned();
     assert!(first("v\\nm: in\\nventory: failing for 2s (1 in a row): one\\ntwo\\u{1b}[2J").ends_with(" more bytes)"));
-    assert!(first("v\\nm: \"vm-1\" is failing after ").contains(": one\\ntwo\\u{1b}[2J"));
+    assert!(first("v\\nm: \"vm-1\" is failing, failed ").contains(": one\\ntwo\\u{1b}[2J"));
     assert!(lines.iter().all(|line| line.starts_with("v\\nm") || !line.contains("one")), "{table}");
     assert!(lines.iter().all(|line| line.len() < 1500 && !line.contains(char::is_control)));
     let ready = manager.ready();

@@ -61,7 +61,7 @@ use homeostat::run::{BoxError, Context};
 ///
 /// let term = elector.campaign(&Context::detached())?;
 /// assert_eq!(term.fence().number(), Some(0));
-/// assert!(elector.leader().unwrap().name().unwrap().starts_with("node-1_"));
+/// assert!(elector.leader().unwrap().name.unwrap().starts_with("node-1_"));
 ///
 /// drop(term); // gives the lease back
 /// assert_eq!(elector.leader(), None);

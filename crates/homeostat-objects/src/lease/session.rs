@@ -132,11 +132,12 @@ impl LeaseSession {
 
     fn keep(&mut self, lease: &SharedObject) {
         let holder = found(lease).spec.holder;
-        let leader = (!holder.is_empty()).then(|| Holder::named(holder, since(lease)));
+        let leader = (!holder.is_empty()).then(|| Holder { name: Some(holder), pid: None, since: since(lease) });
         let before = std::mem::replace(&mut *self.shared.leader.lock(), leader.clone());
         self.last = Some(lease.to_value());
         let elector = self.elector.as_str();
-        if let Some(leader) = leader.filter(|leader| before.as_ref().and_then(Holder::name) != leader.name()) {
+        let name = |holder: &Option<Holder>| holder.as_ref().and_then(|holder| holder.name.clone());
+        if let Some(leader) = leader.filter(|leader| name(&before) != leader.name) {
             log::info!(elector; "{elector}: the leader is {leader}");
         }
     }

@@ -19,7 +19,7 @@ use homeostat::base::{Exponential, StartError};
 use homeostat::controller::{Controller, ControllerBuilder, ControllerHandle};
 use homeostat::manager::Manager;
 use homeostat::queue::Reasons;
-use homeostat::run::{BoxError, Context, Failure, RetryDecision, RetryPolicy};
+use homeostat::run::{BoxError, Context, FailedRun, RetryPolicy};
 use homeostat::watch::{Event, EventKind, Poller, Store, Subscriber, Watch};
 
 /// The delay before a failed listing of external resources is repeated. It is shorter than the default of
@@ -123,7 +123,7 @@ type RelatedWatch<T> =
 struct PrimaryPolicy(Box<dyn RetryPolicy<ObjectKey>>);
 
 impl RetryPolicy<ObjectKey> for PrimaryPolicy {
-    fn decide(&self, failure: &Failure<'_, ObjectKey>) -> RetryDecision {
+    fn decide(&self, failure: &FailedRun<'_, ObjectKey>) -> Option<Duration> {
         self.0.decide(failure)
     }
 

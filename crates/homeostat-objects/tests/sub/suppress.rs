@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crossbeam_channel::{Sender, unbounded};
-use homeostat::run::{Cancelled, Failure, Muted, RetryDecision, Terminal};
+use homeostat::run::{Cancelled, FailedRun, Muted, Terminal};
 use homeostat::{
     Action, BoxError, Context, Controller, Exponential, Manager, ManualClock, Reconciler, RequeueAfter, RetryPolicy,
     terminal,
@@ -22,6 +23,7 @@ use parking_lot::Mutex;
 use crate::hooked_client::HookedClient;
 use crate::support::{Thing, config, spy, things};
 use crate::trail::{Returns, halts, leaves, on, seconds};
+use crate::until::until;
 
 /// The next results of the step, by object.
 type Script = Arc<Mutex<BTreeMap<String, Returns>>>;
@@ -252,7 +254,7 @@ fn muted_errors_are_retried_without_status_and_event() {
 struct Noting(Exponential, Sender<bool>);
 
 impl<K> RetryPolicy<K> for Noting {
-    fn decide(&self, failure: &Failure<'_, K>) -> RetryDecision {
+    fn decide(&self, failure: &FailedRun<'_, K>) -> Option<Duration> {
         let _ = self.1.send(failure.error.is::<io::Error>());
         self.0.decide(failure)
     }
@@ -284,10 +286,7 @@ fn the_policy_of_the_controller_decides_the_delay() {
     for delay in [1, 2, 4] {
         let (at, attempt) = reported.recv_timeout(seconds(60)).unwrap();
         seen.push(((at - start).as_secs(), attempt));
-        // Wait until the run has ended and the retry is scheduled.
-        while handle.queue().delayed_count() == 0 || handle.failing().is_empty() {
-            std::thread::park_timeout(std::time::Duration::from_millis(1));
-        }
+        until("the retry is scheduled", || handle.queue().delayed_count() > 0 && !handle.failing().is_empty());
         clock.advance(seconds(delay));
     }
     assert_eq!(seen, [(0, 1), (1, 2), (3, 3)]);

@@ -11,7 +11,7 @@ use super::runs;
 use super::tab::{Tab, TabLevel};
 use super::units::{span, time};
 use crate::status::{Control, RecentRun, RunLogs, UserAction};
-use homeostat::controller::{FailedKey, RunOutcome, RunningKey};
+use homeostat::controller::{ActiveRun, FailedKey, RunOutcome};
 use homeostat::manager::Manager;
 use homeostat::queue::{KeyState, PendingRerun};
 
@@ -27,7 +27,7 @@ pub(super) struct PageTime<'a> {
 pub(super) struct KeyStatus {
     key: String,
     state: KeyState,
-    running: Option<RunningKey>,
+    running: Option<ActiveRun>,
     failed: Option<FailedKey<String>>,
     suspended: bool,
     /// The oldest first.
@@ -192,7 +192,7 @@ fn about(out: &mut String, status: &KeyStatus, now: Instant) {
 }
 
 /// Describes the deadline of an active run.
-fn deadline(run: &RunningKey) -> String {
+fn deadline(run: &ActiveRun) -> String {
     let Some(timeout) = run.timeout else { return "none: the controller has no timeout".to_owned() };
     let of = format!("<small>{} after its start</small>", span(timeout));
     match run.elapsed.checked_sub(timeout) {

@@ -90,7 +90,7 @@ fn leadership(status: &ManagerStatus) -> Option<String> {
     Some(match (&status.leader, status.leading) {
         // The process follows among the facts.
         (Some(leader), true) => {
-            let own = leader.name().map(|own| format!(" as {}", name(own))).unwrap_or_default();
+            let own = leader.name.as_deref().map(|own| format!(" as {}", name(own))).unwrap_or_default();
             format!("<b>leads</b>{time}{own}")
         }
         (None, true) => "<b>leads</b>".to_owned(),

@@ -8,7 +8,7 @@ use super::data::{ChipColour, PageData, cell, chip, controller_link, heading, ke
 use super::escape::{line, name, short_key};
 use super::units::{size, span};
 use crate::status::RecentRun;
-use homeostat::controller::{ControllerStatus, RunningKey};
+use homeostat::controller::{ActiveRun, ControllerStatus};
 
 /// The time span of the timeline.
 const SHOWN: Duration = Duration::from_secs(60);
@@ -50,7 +50,7 @@ pub(super) fn section(out: &mut String, data: &PageData<'_>) {
     out.push_str("</section>");
 }
 
-fn active_runs(out: &mut String, active: &[(&ControllerStatus, &RunningKey)]) {
+fn active_runs(out: &mut String, active: &[(&ControllerStatus, &ActiveRun)]) {
     if active.is_empty() {
         return;
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::http::{ConnectionRegistry, HttpCounts, HttpShared, Poll, ThreadRoster, value};
-use homeostat::base::{EndError, EndHook, RunPhase, RunStatus, Runnable};
+use homeostat::base::{EndError, EndHook, Runnable, RunningPhase, RunningStatus};
 
 /// Shows the addresses and counts of a running [`Server`](super::Server).
 ///
@@ -143,10 +143,10 @@ impl Runnable for ServerThreads {
 
     fn detach(&mut self) {}
 
-    fn status(&self) -> RunStatus {
+    fn status(&self) -> RunningStatus {
         let threads = self.roster.names();
-        let phase = RunPhase::of(self.shared.registry.is_stopping(), &threads);
-        RunStatus::new(self.shared.name.as_str(), phase, threads)
+        let phase = RunningPhase::of(self.shared.registry.is_stopping(), &threads);
+        RunningStatus::new(self.shared.name.as_str(), phase, threads)
     }
 
     fn on_end(&self, hook: EndHook) {

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::checks::{CheckResult, all_ok};
 use super::process::ProcessFacts;
 use super::recent_runs::{RecentRun, RunLogs};
-use homeostat::controller::{ControllerStatus, FailedKey, RunOutcome, RunningKey};
+use homeostat::controller::{ActiveRun, ControllerStatus, FailedKey, RunOutcome};
 use homeostat::manager::ManagerStatus;
 use homeostat::run::Histogram;
 use homeostat::watch::SourceStatus;
@@ -26,9 +26,9 @@ pub(crate) fn status_json(
 ) -> Value {
     let leader = status.leader.as_ref().map(|leader| {
         json!({
-            "name": leader.name(),
-            "pid": leader.pid(),
-            "sinceSeconds": leader.since().map(unix_seconds),
+            "name": leader.name,
+            "pid": leader.pid,
+            "sinceSeconds": leader.since.map(unix_seconds),
             "forSeconds": status.leader_for.map(seconds),
         })
     });
@@ -124,7 +124,7 @@ fn of_controller(controller: &ControllerStatus, recent: &[Arc<RecentRun>], now: 
     })
 }
 
-fn active_run(run: &RunningKey) -> Value {
+fn active_run(run: &ActiveRun) -> Value {
     json!({
         "key": run.key,
         "thread": run.thread,

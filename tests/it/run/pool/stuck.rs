@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 
 use homeostat::queue::KeyState;
-use homeostat::run::PoolBuilder;
+use homeostat::run::WorkerPoolBuilder;
 use homeostat::{EnqueueOutcome, Running, ThreadOptions};
 use log::Level;
 use parking_lot::Condvar;
@@ -26,7 +26,7 @@ fn start(runs: &Runs, spares: usize, name: &str) -> (ManualClock, Running<Worker
 
 fn start_with(
     runs: &Runs,
-    set: impl FnOnce(PoolBuilder) -> PoolBuilder,
+    set: impl FnOnce(WorkerPoolBuilder) -> WorkerPoolBuilder,
 ) -> (ManualClock, Running<WorkerPool>, Running<ControllerHandle<u32>>) {
     let clock = ManualClock::new();
     let pool = set(WorkerPool::builder().threads(1).clock(clock.clock())).start().unwrap();

@@ -47,7 +47,7 @@ fn a_lease_that_is_not_renewed_is_taken_over_after_its_duration() {
     let (second, took) = wins(&mut *next.candidate(), &other);
     assert_eq!((first.fence().number(), second.fence().number()), (Some(0), Some(1)));
     assert_eq!(took, 15 * SECOND);
-    assert!(next.leader().unwrap().name().unwrap().starts_with("other_"));
+    assert!(next.leader().unwrap().name.unwrap().starts_with("other_"));
     assert!(first.fence().check().is_ok(), "no time has passed for the first one, because its clock is held");
     one.advance(8 * SECOND);
     assert_eq!(first.fence().check(), Err(Cancelled::TermEnded));

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use homeostat::run::NoRetry;
-use homeostat::{Action, BoxError, Context, EnqueueOutcome, Manager};
+use homeostat::{Action, BoxError, Context, EnqueueOutcome, Exponential, Manager};
 use homeostat_objects::{
     Api, ClientError, DeleteOptions, Object, Operation, Ownership, PrimaryContext, PrimaryController,
     PrimaryReconciler, remove_finalizer,
@@ -448,7 +447,7 @@ fn the_retry_policy_decides_after_a_failure() {
     // The backoff has a floor.
     assert_eq!(started.handle.enqueue(key("a")), EnqueueOutcome::Held);
     started.stop();
-    let started = world.start(|settings| settings.retry(NoRetry));
+    let started = world.start(|settings| settings.retry(Exponential::default().max_retries(0)));
     until!(if started.handle.parked().len() == 1 { Ok(()) } else { Err("it is not given up".to_owned()) });
     started.stop();
 }

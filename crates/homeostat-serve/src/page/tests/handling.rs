@@ -62,7 +62,7 @@ fn the_status_as_json_has_failing_keys_with_their_next_try_and_recent_runs() {
         program
             .get("/statusz?format=text")
             .1
-            .contains(": \"bad\" is failing after 1 tries, next try in 30s: no answer\n")
+            .contains(": \"bad\" is failing, failed once, next try in 30s: no answer\n")
     );
 }
 

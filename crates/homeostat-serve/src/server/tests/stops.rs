@@ -1,6 +1,6 @@
 use super::slow::wait_for;
 use super::*;
-use homeostat::base::{Clock, RunPhase};
+use homeostat::base::{Clock, RunningPhase};
 use homeostat::manager::{Component, Manager};
 
 #[test]
@@ -42,7 +42,7 @@ fn a_stop_ends_all_blocked_connections() {
     server.stop();
     server.join_timeout(LONG).unwrap();
     println!("a stop with six blocked connections took {:?}", clock.nanos().since(begin));
-    assert_eq!(server.run_status().phase, RunPhase::Ended);
+    assert_eq!(server.run_status().phase, RunningPhase::Ended);
     assert_eq!(reported.recv_timeout(LONG), Ok("ended"));
     assert_eq!(watch.chunk(), "", "the stream ends properly");
     for mut client in [silent, head, body, idle] {

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use homeostat::{Action, BoxError, Context, Controller, FileElector, Manager, Poller, terminal};
+use homeostat::{Action, BoxError, Context, Controller, Manager, Poller, terminal};
+use homeostat_host::FileElector;
 
 use super::Site;
 use super::exposition::{Family, Labels, read};

@@ -7,11 +7,10 @@ use std::time::Duration;
 
 use crossbeam_channel::unbounded;
 use homeostat::controller::{RunOutcome, WaitError};
-use homeostat::run::NoRetry;
 use homeostat::watch::PushMessage;
 use homeostat::{
-    Action, BoxError, Component, Context, Controller, ControllerHandle, Enqueue, Manager, Poller, Running, StartError,
-    ThreadOptions, Watch, WorkQueue, WorkerPool, Workers,
+    Action, BoxError, Component, Context, Controller, ControllerHandle, Enqueue, Exponential, Manager, Poller, Running,
+    StartError, ThreadOptions, Watch, WorkQueue, WorkerPool, Workers,
 };
 use homeostat_objects::{Kind, MemoryClient, ObjectStream, ObjectWatch};
 use homeostat_test_support::system::in_a_process_of_its_own;
@@ -101,7 +100,13 @@ fn a_test_can_wait_for_a_key() {
         cx.sleep(MINUTE)?;
         if *key == "bad" { Err("out of luck".into()) } else { Ok(Action::await_change()) }
     };
-    let vms = Controller::builder("vm", slow).retry(NoRetry).clock(sim.clock()).build().unwrap().start(&pool).unwrap();
+    let vms = Controller::builder("vm", slow)
+        .retry(Exponential::default().max_retries(0))
+        .clock(sim.clock())
+        .build()
+        .unwrap()
+        .start(&pool)
+        .unwrap();
     vms.enqueue("good");
     assert_eq!(vms.wait(&"good", HOUR), Ok(Some(RunOutcome::Succeeded)));
     assert_eq!(sim.elapsed(), MINUTE);
@@ -371,7 +376,7 @@ fn no_thread_is_started() {
         };
         let sim = Simulation::new(1);
         let pool = WorkerPool::builder().clock(sim.clock()).thread_options(options.clone()).start().unwrap();
-        let push = Watch::builder().clock(sim.clock()).thread_options(options.clone()).push();
+        let push = Watch::builder().clock(sim.clock()).push();
         let vms = Controller::builder("vm", look)
             .watch(push.watch(), |event| event.key().copied())
             .reconcile_timeout(SECOND)

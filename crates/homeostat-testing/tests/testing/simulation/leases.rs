@@ -165,7 +165,7 @@ fn the_status_names_the_leader_and_the_time_for_which_it_has_led() {
     let (one, other) = Process::pair(&sim, &store, &notes);
     for process in [&one, &other] {
         let status = process.manager.status();
-        assert!(status.leader.as_ref().unwrap().name().unwrap().starts_with("one_"));
+        assert!(status.leader.as_ref().unwrap().name.as_ref().unwrap().starts_with("one_"));
         assert_eq!(status.leader_for, Some(MINUTE));
     }
     let text = other.manager.status().to_string();

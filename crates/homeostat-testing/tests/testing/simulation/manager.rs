@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::task::Poll;
 use std::time::{Duration, SystemTime};
 
-use homeostat::manager::{AlwaysLeader, Candidate, Leadership, Term};
+use homeostat::manager::{Candidate, Leadership, Term};
 use homeostat::{
     Action, BoxError, Clock, Context, Controller, Elector, Exponential, Health, Manager, Running, Subscriber, WorkQueue,
 };
@@ -293,6 +293,15 @@ impl Leadership for Lasting {
     }
 }
 
+/// An elector without rivals.
+struct Unopposed;
+
+impl Elector for Unopposed {
+    fn candidate(&self) -> Box<dyn Candidate> {
+        Box::new(|_: &Context| Ok(ControlFlow::Break(Term::new("always", ()))))
+    }
+}
+
 fn led(sim: &Simulation, elector: impl Elector + 'static) -> (Manager, Notes) {
     let notes = Notes::new(sim);
     let manager = Manager::builder().clock(sim.clock()).elector(elector).build().unwrap();
@@ -306,7 +315,7 @@ fn led(sim: &Simulation, elector: impl Elector + 'static) -> (Manager, Notes) {
 #[test]
 fn controllers_run_once_their_manager_leads() {
     Simulation::seeds(0..20, |sim| {
-        let (manager, notes) = led(sim, AlwaysLeader);
+        let (manager, notes) = led(sim, Unopposed);
         let running = manager.start().unwrap();
         assert!(!manager.is_leading());
         sim.run_for(10 * SECOND);

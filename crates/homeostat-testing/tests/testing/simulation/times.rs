@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
-use homeostat::run::{Cancelled, NoRetry};
+use homeostat::run::Cancelled;
 use homeostat::{
     Action, BoxError, CancellationToken, Context, Controller, Enqueue, Exponential, Poller, RequeueAfter, Watch,
     WorkQueue, Workers,
@@ -282,7 +282,7 @@ fn a_run_that_passes_its_deadline_is_cancelled_and_reported() {
         };
         let vms = Controller::builder("vm", notes.run(sleep))
             .reconcile_timeout(10 * SECOND)
-            .retry(NoRetry)
+            .retry(Exponential::default().max_retries(0))
             .max_concurrent_reconciles(2)
             .clock(sim.clock())
             .build()

@@ -4,7 +4,7 @@ mod entry;
 mod tree;
 mod volumes;
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests;
 
 use std::collections::BTreeSet;
@@ -13,14 +13,14 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use homeostat::run::{BoxError, Cancelled, Context};
+use homeostat::watch::Poller;
+
 pub use self::entry::FileState;
 
 use self::entry::FolderId;
 use self::tree::Folder;
 use self::volumes::Volumes;
-use super::poller::Poller;
-use crate::run::context::Context;
-use crate::run::error::{BoxError, Cancelled};
 
 /// The number of times that a listing is tried while directories are exchanged.
 const TRIES: u32 = 5;
@@ -71,7 +71,7 @@ const UNMOUNTED: &str = "the volume is not mounted: mount it, or start the watch
 ///
 /// ```
 /// use homeostat::{Predicate, Subscriber, WorkQueue};
-/// use homeostat::watch::Directory;
+/// use homeostat_host::{Directory, FileState};
 /// use std::path::{Path, PathBuf};
 /// use std::time::Duration;
 ///
@@ -81,7 +81,7 @@ const UNMOUNTED: &str = "the volume is not mounted: mount it, or start the watch
 ///
 /// let files = Directory::new(&folder).recursive().poll(Duration::from_millis(100)).name("conf").watch()?;
 /// let queue = WorkQueue::<PathBuf>::new();
-/// let only_files = Predicate::matching(homeostat::watch::FileState::is_file);
+/// let only_files = Predicate::matching(FileState::is_file);
 /// let subscription = files.subscribe(Subscriber::to_itself(&queue).when(only_files))?;
 /// assert_eq!(*queue.dequeue()?, Path::new("conf.d/web.toml"));
 ///

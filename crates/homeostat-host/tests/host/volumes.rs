@@ -3,11 +3,11 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use homeostat::watch::{Directory, FileState};
 use homeostat::{ManualClock, Running, Watch};
+use homeostat_host::{Directory, FileState};
+use homeostat_test_support::mounts::{self, command};
 
-use crate::mounts::{self, command};
-use crate::support::SECOND;
+use crate::SECOND;
 
 fn mount_memory(at: &Path) {
     mounts::mount_memory(at, 1 << 20);
@@ -22,7 +22,7 @@ fn unmount(at: &Path) {
 }
 
 fn with_mounts(test: &str, body: impl FnOnce(PathBuf)) {
-    mounts::with_mounts(&format!("watch::volumes::{test}"), body);
+    mounts::with_mounts(&format!("volumes::{test}"), body);
 }
 
 /// A watch on a held clock.

@@ -4,11 +4,17 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use homeostat::watch::{Directory, FileState};
-use homeostat::{CancellationToken, Clock, Context, ManualClock, Poller, Reasons, Subscriber};
+use homeostat::{CancellationToken, Clock, Context, ManualClock, Poller, Reasons, Subscriber, WorkQueue};
+use homeostat_host::{Directory, FileState};
 use tempfile::TempDir;
 
-use crate::support::{SECOND, held};
+use crate::SECOND;
+
+fn held() -> (ManualClock, WorkQueue<PathBuf>) {
+    let clock = ManualClock::new();
+    let queue = WorkQueue::builder().clock(clock.clock()).build();
+    (clock, queue)
+}
 
 fn list(directory: &Directory) -> Vec<(PathBuf, FileState)> {
     let mut entries = directory.list(&Context::detached()).unwrap();
@@ -113,7 +119,7 @@ fn entries_that_vanish_during_a_listing_are_no_error() {
 #[test]
 fn edits_renames_and_deletions_are_delivered() {
     let folder = folder();
-    let (clock, queue) = held::<PathBuf>();
+    let (clock, queue) = held();
     let watch =
         Directory::new(folder.path()).recursive().poll(SECOND).name("conf").clock(clock.clock()).watch().unwrap();
     let files = homeostat::Predicate::matching(FileState::is_file);
@@ -232,7 +238,7 @@ impl ConfigMap {
 #[test]
 fn an_updated_config_map_updates_its_files_behind_the_link() {
     let mut map = ConfigMap::new(&[("app.toml", "1"), ("log.toml", "1")]);
-    let (clock, queue) = held::<PathBuf>();
+    let (clock, queue) = held();
     let watch = Directory::new(map.data()).poll(SECOND).name("conf").clock(clock.clock()).watch().unwrap();
     let outer = Directory::new(map.folder.path()).poll(SECOND).name("links").clock(clock.clock()).watch().unwrap();
     let _subscription = watch.watch().subscribe(Subscriber::to_itself(&queue)).unwrap();

@@ -5,22 +5,21 @@ use std::error::Error;
 use std::fmt;
 use std::time::Duration;
 
-use crate::base::backoff::{Draws, Exponential};
-use crate::base::clock::Clock;
-use crate::base::sync::Mutex;
-use crate::base::time::{Nanos, Rounded};
-use crate::queue::Key;
-use crate::run::error::BoxError;
-use crate::run::retry_after::RetryAfter;
+use homeostat::base::{Clock, Exponential};
+use homeostat::queue::Key;
+use homeostat::rt::{Draws, Nanos, Rounded};
+use homeostat::run::{BoxError, RetryAfter};
+
+use crate::sync::Mutex;
 
 /// The number of records below which expired records are not removed.
 const FEW: usize = 16;
 
 /// Backoff per key for processes, connections or sessions that start successfully and end too soon.
 ///
-/// A [`RetryPolicy`](crate::RetryPolicy) handles only failed runs. A reconciler that starts a process succeeds even if
-/// the process ends a moment later, and would start it again at once. The guard counts such short runs, and returns the
-/// time to wait.
+/// A [`RetryPolicy`](homeostat::RetryPolicy) handles only failed runs. A reconciler that starts a process succeeds even
+/// if the process ends a moment later, and would start it again at once. The guard counts such short runs, and returns
+/// the time to wait.
 ///
 /// A run is short if it lasts less than `stable_for`. After the `n`-th short run in a row, the key waits for the `n`-th
 /// delay of the backoff, with jitter. The backoff's limit of retries does not apply. After a longer run, the count is
@@ -41,7 +40,7 @@ const FEW: usize = 16;
 ///
 /// ```
 /// use homeostat::{Action, BoxError};
-/// use homeostat::run::CrashLoopGuard;
+/// use homeostat_host::CrashLoopGuard;
 ///
 /// # struct Services;
 /// # impl Services {
@@ -65,7 +64,7 @@ const FEW: usize = 16;
 ///
 /// ```
 /// use homeostat::{Exponential, ManualClock};
-/// use homeostat::run::CrashLoopGuard;
+/// use homeostat_host::CrashLoopGuard;
 /// use std::time::Duration;
 ///
 /// let clock = ManualClock::new();
@@ -254,12 +253,12 @@ impl<K> fmt::Debug for CrashLoopGuard<K> {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::base::clock::ManualClock;
+    use homeostat::ManualClock;
 
     const SECOND: Duration = Duration::from_secs(1);
 

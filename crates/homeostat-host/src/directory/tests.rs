@@ -1,7 +1,5 @@
 //! Directories that are replaced by links or exchanged during a listing, and volumes that are unmounted.
 
-#![expect(clippy::unwrap_used, reason = "a helper of tests fails as a test does")]
-
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};

@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime};
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat, fstat, openat, statat};
 use rustix::io::Errno;
 
-use crate::watch::directory::entry::{FileKind, FileState, FolderId};
+use super::entry::{FileKind, FileState, FolderId};
 
 /// An open directory.
 pub(crate) struct Folder {

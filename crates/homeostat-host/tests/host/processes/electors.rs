@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use homeostat::{Context, Elector};
 
 use super::{ChildProcesses, FOLDER, Recorder, check, elector, end_with_the_test, lock_file};
-use crate::support::MS;
+use crate::MS;
 
 /// The number of work lines after which a term ends.
 const LINES: u32 = 10;
@@ -21,7 +21,7 @@ fn a_leader_that_is_killed_is_followed_by_the_other_one_and_never_do_two_lead() 
         return candidate(Path::new(&folder), None);
     }
     let mut children = ChildProcesses::new(
-        "manager::processes::electors::a_leader_that_is_killed_is_followed_by_the_other_one_and_never_do_two_lead",
+        "processes::electors::a_leader_that_is_killed_is_followed_by_the_other_one_and_never_do_two_lead",
     );
     let elector = elector(children.folder.path());
     let lock_file = lock_file(children.folder.path());
@@ -37,7 +37,7 @@ fn a_leader_that_is_killed_is_followed_by_the_other_one_and_never_do_two_lead() 
             lines.iter().rev().take_while(|line| Some(&line.term) == term.as_ref()).count() > 1 + kill % 4 * 3
         });
         let leader = lines.last().unwrap().pid;
-        assert_eq!(elector.holder().unwrap().unwrap().pid(), Some(leader));
+        assert_eq!(elector.holder().unwrap().unwrap().pid, Some(leader));
         children.kill(leader);
         let other = children.pids()[0];
         let lines = children.wait("another leader", |lines| lines.last().is_some_and(|line| line.pid != leader));
@@ -59,7 +59,7 @@ fn among_leaders_that_resign_and_processes_that_are_killed_never_do_two_lead() {
         return candidate(Path::new(&folder), Some(LINES));
     }
     let mut children = ChildProcesses::new(
-        "manager::processes::electors::among_leaders_that_resign_and_processes_that_are_killed_never_do_two_lead",
+        "processes::electors::among_leaders_that_resign_and_processes_that_are_killed_never_do_two_lead",
     );
     for _ in 0..3 {
         children.start();

@@ -5,8 +5,8 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 
 use homeostat::rt::Joiner;
-use homeostat::watch::watch_child;
 use homeostat::{Enqueue, WorkQueue};
+use homeostat_host::watch_child;
 
 fn shell(script: &str) -> Child {
     Command::new("sh").args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap()

@@ -10,13 +10,13 @@ use std::time::{Duration, UNIX_EPOCH};
 use std::{fs, io};
 
 use homeostat::manager::{ElectorError, Term};
-use homeostat::{CancellationToken, Clock, Context, Elector, FileElector, ManualClock};
+use homeostat::{CancellationToken, Clock, Context, Elector, ManualClock};
+use homeostat_host::FileElector;
+use homeostat_test_support::logs::Logs;
 use log::Level;
 use tempfile::TempDir;
 
-use crate::stages::just_before;
-use crate::stages::logs::Logs;
-use crate::support::SECOND;
+use crate::SECOND;
 
 /// Returns a folder, and the path of a lock file in it that does not exist yet.
 fn lock_file() -> (TempDir, PathBuf) {
@@ -79,7 +79,7 @@ fn a_second_candidate_waits_and_leads_when_the_first_one_resigns() {
     second.clock.wait_for_sleepers(1);
     drop(term);
     // The candidate looks only at intervals.
-    second.clock.advance(just_before(SECOND));
+    second.clock.advance(SECOND.saturating_sub(Duration::from_nanos(1)));
     assert_eq!(second.clock.sleepers(), 1);
     second.clock.advance(Duration::from_nanos(1));
     let mut term = second.end().unwrap();
@@ -196,7 +196,7 @@ fn an_old_leader_leaves_the_file_of_the_next_one_unchanged() {
     let mut next = elected(&next_elector);
     drop(old);
     assert!(next.check().is_ok());
-    assert_eq!(next_elector.holder().unwrap().unwrap().name(), Some("next"));
+    assert_eq!(next_elector.holder().unwrap().unwrap().name.as_deref(), Some("next"));
 }
 
 #[test]
@@ -216,8 +216,8 @@ fn the_file_names_the_leader_and_is_never_deleted() {
         assert_eq!(fs::read_to_string(&path).unwrap(), text);
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
         let holder = elector.holder().unwrap().unwrap();
-        assert_eq!((holder.name(), holder.pid()), (Some("appliance a"), Some(pid)));
-        assert_eq!(holder.since(), Some(UNIX_EPOCH + 90 * SECOND));
+        assert_eq!((holder.name.as_deref(), holder.pid), (Some("appliance a"), Some(pid)));
+        assert_eq!(holder.since, Some(UNIX_EPOCH + 90 * SECOND));
         assert_eq!(holder.to_string(), format!("appliance a (pid {pid})"));
     }
     drop(term);

@@ -9,11 +9,11 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 
-use homeostat::FileElector;
+use homeostat_host::FileElector;
+use homeostat_test_support::until::until;
 use tempfile::TempDir;
 
-use crate::support::MS;
-use crate::until::until;
+use crate::MS;
 
 /// The environment variable with the folder of the lock and the record. Set in the processes that a test starts.
 pub(super) const FOLDER: &str = "HOMEOSTAT_TEST_ELECTOR";

@@ -12,7 +12,7 @@ pub(super) type FolderId = (u64, u64);
 ///
 /// ```
 /// use homeostat::Context;
-/// use homeostat::watch::Directory;
+/// use homeostat_host::Directory;
 /// use std::path::Path;
 ///
 /// let entries = Directory::new(env!("CARGO_MANIFEST_DIR")).list(&Context::detached())?;

@@ -1,7 +1,5 @@
 //! Cases that the public interface does not show or cannot cause.
 
-#![expect(clippy::unwrap_used, reason = "a helper of tests fails as a test does")]
-
 use std::fs;
 
 use tempfile::TempDir;

@@ -4,7 +4,7 @@
 //!
 //! - A process leads only if the file that it has locked is still the file at the path. No process deletes the file.
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests;
 
 use std::fs::{File, OpenOptions, TryLockError};
@@ -13,13 +13,12 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::error::ElectorError;
-use super::holder::{Holder, is_ours, text};
-use super::{Candidate, Elector, Leadership, Term};
-use crate::base::error::StartError;
-use crate::base::process::OwnerProcess;
-use crate::run::context::Context;
-use crate::run::error::{BoxError, Chain};
+use homeostat::base::StartError;
+use homeostat::manager::{Candidate, Elector, ElectorError, Holder, Leadership, Term};
+use homeostat::rt::{Chain, OwnerProcess};
+use homeostat::run::{BoxError, Context};
+
+use crate::lock_text::{is_ours, parse, text};
 
 /// Elects a leader among the processes of one machine with a file lock: `flock` on Unix, `LockFileEx` on Windows.
 ///
@@ -60,7 +59,8 @@ use crate::run::error::{BoxError, Chain};
 /// # Examples
 ///
 /// ```
-/// use homeostat::{CancellationToken, Clock, Context, Elector, FileElector};
+/// use homeostat::{CancellationToken, Clock, Context, Elector};
+/// use homeostat_host::FileElector;
 /// # let folder = tempfile::tempdir()?;
 /// # let path = folder.path().join("leader.lock");
 ///
@@ -68,7 +68,7 @@ use crate::run::error::{BoxError, Chain};
 /// let stop = CancellationToken::new();
 /// let term = elector.campaign(&Context::detached_with(Clock::system(), stop.clone()))?; // blocks until elected
 /// # #[cfg(unix)]
-/// assert_eq!(elector.holder()?.unwrap().name(), Some("appliance-a"));
+/// assert_eq!(elector.holder()?.unwrap().name.as_deref(), Some("appliance-a"));
 ///
 /// // Another one waits, here until it is cancelled, or until this term ends.
 /// std::thread::scope(|scope| {
@@ -137,7 +137,7 @@ impl FileElector {
         };
         match file.try_lock_shared() {
             Ok(()) => Ok(None),
-            Err(TryLockError::WouldBlock) => Ok(Some(Holder::parse(&beginning(&file)?))),
+            Err(TryLockError::WouldBlock) => Ok(Some(parse(&beginning(&file)?))),
             Err(TryLockError::Error(error)) => Err(error),
         }
     }

@@ -9,7 +9,7 @@ use homeostat::{Action, BoxError, CancellationToken, Component, Context, Control
 use parking_lot::Mutex;
 
 use super::{ChildProcesses, FOLDER, Recorder, check, elector, end_with_the_test};
-use crate::support::MS;
+use crate::MS;
 
 #[test]
 fn a_manager_that_is_killed_is_followed_by_the_other_one_and_never_do_two_work() {
@@ -17,7 +17,7 @@ fn a_manager_that_is_killed_is_followed_by_the_other_one_and_never_do_two_work()
         return candidate(Path::new(&folder));
     }
     let mut children = ChildProcesses::new(
-        "manager::processes::managers::a_manager_that_is_killed_is_followed_by_the_other_one_and_never_do_two_work",
+        "processes::managers::a_manager_that_is_killed_is_followed_by_the_other_one_and_never_do_two_work",
     );
     let elector = elector(children.folder.path());
     children.start();
@@ -35,7 +35,7 @@ fn a_manager_that_is_killed_is_followed_by_the_other_one_and_never_do_two_work()
         });
         let leader = lines.last().unwrap().pid;
         assert_eq!(leader, children.pids()[0]);
-        assert_eq!(elector.holder().unwrap().unwrap().pid(), Some(leader));
+        assert_eq!(elector.holder().unwrap().unwrap().pid, Some(leader));
         children.kill(leader);
         children.wait("another leader", |lines| lines.last().is_some_and(|line| line.pid == follower));
         children.start();

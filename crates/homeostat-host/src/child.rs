@@ -6,8 +6,8 @@ use std::process::{Child, ExitStatus};
 use rustix::io::retry_on_intr;
 use rustix::process::{Pid, WaitId, WaitIdOptions, WaitIdStatus, waitid};
 
-use crate::base::error::StartError;
-use crate::base::thread::{Joiner, ThreadOptions, shielded};
+use homeostat::base::{StartError, ThreadOptions};
+use homeostat::rt::{Joiner, shielded};
 
 /// Calls `on_exit` once `child` has ended, on a new thread (`child-<pid>`). Available on Unix, except NetBSD, OpenBSD
 /// and Redox.
@@ -32,7 +32,7 @@ use crate::base::thread::{Joiner, ThreadOptions, shielded};
 ///
 /// ```
 /// use homeostat::{Enqueue, WorkQueue};
-/// use homeostat::watch::watch_child;
+/// use homeostat_host::watch_child;
 /// use std::process::Command;
 ///
 /// let queue = WorkQueue::new();
