@@ -57,7 +57,7 @@ const STATES: [(&str, Before); 17] = [
     ("processing, now", |queue| rerun(queue, EnqueueMethod::EnqueueNow)),
 ];
 
-const METHODS: [EnqueueMethod; 12] = [
+const METHODS: [EnqueueMethod; 14] = [
     EnqueueMethod::EnqueueIfAbsent,
     EnqueueMethod::Enqueue,
     EnqueueMethod::EnqueueNow,
@@ -67,7 +67,9 @@ const METHODS: [EnqueueMethod; 12] = [
     EnqueueMethod::Reschedule(Duration::ZERO),
     EnqueueMethod::Reschedule(SHORT),
     EnqueueMethod::EnqueueDebounced { quiet: SHORT, max_wait: LONG },
+    EnqueueMethod::EnqueueDebounced { quiet: Duration::ZERO, max_wait: LONG },
     EnqueueMethod::EnqueueNowDebounced { quiet: SHORT, max_wait: LONG },
+    EnqueueMethod::EnqueueNowDebounced { quiet: Duration::ZERO, max_wait: LONG },
     EnqueueMethod::EnqueueResync,
     EnqueueMethod::EnqueueSelected,
 ];

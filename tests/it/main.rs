@@ -16,6 +16,7 @@ mod base {
 }
 
 mod queue {
+    mod backoffs;
     mod durations;
     mod feeding;
     mod hostile_keys;

@@ -54,7 +54,7 @@ impl RerunKind {
 impl Bounds {
     /// Returns whether the delay of a failed key is a backoff that has not ended.
     pub(super) fn is_backoff(&self, now: Nanos) -> bool {
-        self.backoff_end == Nanos::ZERO || self.backoff_end > now
+        self.backoff_end.is_none_or(|end| end > now)
     }
 
     /// Adapts the cap to a claim that ends with a delay until `latest`. Only a debounced rerun keeps a cap, of at most
@@ -130,7 +130,7 @@ impl RecordState {
                 let at = wanted.min(backoff);
                 self.early = at < backoff;
                 if self.early {
-                    bounds.backoff_end = backoff;
+                    bounds.backoff_end = Some(backoff);
                 }
                 bounds.keep_cap(rerun, backoff);
                 self.schedule(at, now);
@@ -142,7 +142,7 @@ impl RecordState {
             Ending::Defer(_, delay) => match rerun {
                 RerunKind::Rescheduled => {
                     let now = now();
-                    self.end_backoff(bounds, now);
+                    self.keep_backoff_end(bounds, now);
                     self.schedule(self.due, now);
                 }
                 _ if was_released || rerun == RerunKind::Now => {
@@ -224,7 +224,7 @@ impl RecordState {
     /// Cancels the scheduled run. A current run and a cool-down continue.
     pub(crate) fn cancel(&mut self, bounds: &mut Bounds, now: impl Fn() -> Nanos) {
         bounds.cap = None;
-        bounds.backoff_end = Nanos::ZERO;
+        bounds.backoff_end = None;
         self.phase = match self.phase {
             // A key is released only once, so its claim must remember it.
             Phase::Processing(_) => Phase::Processing(RerunKind::None),

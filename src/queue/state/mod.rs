@@ -52,9 +52,9 @@ pub(crate) struct Bounds {
     pub(crate) not_before: Nanos,
     /// The latest time for a debounced run; `None` if the delay is not debounced.
     pub(crate) cap: Option<Nanos>,
-    /// The end of the backoff that a request has moved or ended; a time in the past if the current delay is no backoff.
-    /// Zero if the delay of a failed key is its backoff.
-    pub(crate) backoff_end: Nanos,
+    /// When the backoff of a failed key ends, if a request has given the key another delay. A time in the past if that
+    /// delay is no backoff. `None` if the delay is the backoff itself.
+    pub(crate) backoff_end: Option<Nanos>,
 }
 
 /// The list of a record.
@@ -273,8 +273,8 @@ impl RecordState {
                 let now = now();
                 let at = now.after(delay).max(bounds.not_before);
                 bounds.cap = None;
-                self.early = at < bounds.backoff_end;
-                self.end_backoff(bounds, now);
+                self.early = bounds.backoff_end.is_some_and(|end| at < end);
+                self.keep_backoff_end(bounds, now);
                 self.schedule(at, now)
             }
             // Other requests only raise the level.
@@ -396,21 +396,18 @@ impl RecordState {
     /// delayed, and its delay is no backoff.
     fn move_delay(&mut self, bounds: &mut Bounds, at: Nanos, now: Nanos) -> Decision {
         if self.failures > 0 && self.deferral != Deferral::Deferred {
-            if bounds.backoff_end == Nanos::ZERO {
-                bounds.backoff_end = self.due;
-            }
-            self.early = at < bounds.backoff_end;
+            self.early = at < *bounds.backoff_end.get_or_insert(self.due);
         } else {
-            self.end_backoff(bounds, now);
+            self.keep_backoff_end(bounds, now);
         }
         bounds.cap = None;
         self.schedule(at, now)
     }
 
-    /// Ends the backoff. A delay that begins now is no backoff, even if the key has failed.
-    fn end_backoff(&self, bounds: &mut Bounds, now: Nanos) {
-        if self.failures > 0 && bounds.backoff_end == Nanos::ZERO {
-            bounds.backoff_end = now;
+    /// Remembers that the backoff of a failed key ends at `end`, unless that is known. Another delay begins.
+    fn keep_backoff_end(&self, bounds: &mut Bounds, end: Nanos) {
+        if self.failures > 0 {
+            bounds.backoff_end.get_or_insert(end);
         }
     }
 

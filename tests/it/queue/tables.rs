@@ -20,7 +20,7 @@ type Cell = (Is, EnqueueOutcome, &'static str);
 
 /// Request × state.
 #[rustfmt::skip]
-const REQUESTS: [(EnqueueMethod, [Cell; 7]); 14] = [
+const REQUESTS: [(EnqueueMethod, [Cell; 7]); 20] = [
     (EnqueueMethod::EnqueueIfAbsent, [
         (Is::Ready, Queued, "abk"), (Is::Ready, Ignored, "akb"), (Is::Delayed(T), Ignored, "ab"),
         (Is::No, Ignored, "ab"), (Is::Soft, Ignored, "ab"), (Is::At(T), Ignored, "ab"), (Is::Now, Ignored, "ab"),
@@ -73,6 +73,31 @@ const REQUESTS: [(EnqueueMethod, [Cell; 7]); 14] = [
     (EnqueueMethod::EnqueueNowDebounced { quiet: SOON, max_wait: LATE }, [
         (Is::Delayed(1_050), Scheduled, "ab"), (Is::Ready, Merged, "akb"), (Is::Delayed(1_050), Scheduled, "ab"),
         (Is::At(1_050), Rerun, "ab"), (Is::At(1_050), Rerun, "ab"), (Is::At(1_050), Rerun, "ab"), (Is::Now, Rerun, "ab"),
+    ]),
+    // Without a delay the key is ready at once. A rerun keeps its time.
+    (EnqueueMethod::EnqueueDebounced { quiet: ZERO, max_wait: ZERO }, [
+        (Is::Ready, Queued, "abk"), (Is::Ready, Merged, "akb"), (Is::Delayed(T), Held, "ab"),
+        (Is::At(1_000), Rerun, "ab"), (Is::Soft, Rerun, "ab"), (Is::At(T), Rerun, "ab"), (Is::Now, Rerun, "ab"),
+    ]),
+    (EnqueueMethod::EnqueueDebounced { quiet: ZERO, max_wait: LATE }, [
+        (Is::Ready, Queued, "abk"), (Is::Ready, Merged, "akb"), (Is::Delayed(T), Held, "ab"),
+        (Is::At(1_000), Rerun, "ab"), (Is::Soft, Rerun, "ab"), (Is::At(T), Rerun, "ab"), (Is::Now, Rerun, "ab"),
+    ]),
+    (EnqueueMethod::EnqueueDebounced { quiet: LATE, max_wait: ZERO }, [
+        (Is::Ready, Queued, "abk"), (Is::Ready, Merged, "akb"), (Is::Delayed(T), Held, "ab"),
+        (Is::At(1_000), Rerun, "ab"), (Is::Soft, Rerun, "ab"), (Is::At(T), Rerun, "ab"), (Is::Now, Rerun, "ab"),
+    ]),
+    (EnqueueMethod::EnqueueNowDebounced { quiet: ZERO, max_wait: ZERO }, [
+        (Is::Ready, Queued, "abk"), (Is::Ready, Merged, "akb"), (Is::Ready, Queued, "abk"),
+        (Is::At(1_000), Rerun, "ab"), (Is::At(1_000), Rerun, "ab"), (Is::At(1_000), Rerun, "ab"), (Is::Now, Rerun, "ab"),
+    ]),
+    (EnqueueMethod::EnqueueNowDebounced { quiet: ZERO, max_wait: LATE }, [
+        (Is::Ready, Queued, "abk"), (Is::Ready, Merged, "akb"), (Is::Ready, Queued, "abk"),
+        (Is::At(1_000), Rerun, "ab"), (Is::At(1_000), Rerun, "ab"), (Is::At(1_000), Rerun, "ab"), (Is::Now, Rerun, "ab"),
+    ]),
+    (EnqueueMethod::EnqueueNowDebounced { quiet: LATE, max_wait: ZERO }, [
+        (Is::Ready, Queued, "abk"), (Is::Ready, Merged, "akb"), (Is::Ready, Queued, "abk"),
+        (Is::At(1_000), Rerun, "ab"), (Is::At(1_000), Rerun, "ab"), (Is::At(1_000), Rerun, "ab"), (Is::Now, Rerun, "ab"),
     ]),
     (EnqueueMethod::EnqueueResync, [
         (Is::Ready, Queued, "abk"), (Is::Ready, Ignored, "akb"), (Is::Ready, Queued, "abk"),

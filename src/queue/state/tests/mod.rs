@@ -1,6 +1,7 @@
 //! The tables of the contract, cell by cell. Every expected cell is written out. The rules outside the tables
-//! (failures, floor, cool-down, debounce, levels, reasons) are in `rules`.
+//! (failures, floor, cool-down, debounce, levels, reasons) are in `rules`, `backoffs` and `deferred`.
 
+mod backoffs;
 mod deferred;
 mod rules;
 mod short_ways;
@@ -106,7 +107,7 @@ type Row = (EnqueueMethod, [(Is, EnqueueOutcome); 7]);
 
 /// The table of requests by state. `cancel` has its own test.
 #[rustfmt::skip]
-const REQUESTS: [Row; 17] = [
+const REQUESTS: [Row; 23] = [
     //                            idle                        ready                       delayed
     //                            none                    soft                  at(t)                   now
     (EnqueueMethod::EnqueueIfAbsent,     [(Is::Ready, Queued),          (Is::Ready, Ignored),        (Is::Delayed(T), Ignored),   (Is::No, Ignored),       (Is::Soft, Ignored),   (Is::At(T), Ignored),    (Is::Now, Ignored)]),
@@ -128,6 +129,13 @@ const REQUESTS: [Row; 17] = [
                                 [(Is::Delayed(1_050), Scheduled), (Is::Ready, Merged),      (Is::Delayed(T), Held),      (Is::At(1_050), Rerun),  (Is::Soft, Rerun),     (Is::At(T), Rerun),      (Is::Now, Rerun)]),
     (EnqueueMethod::EnqueueDebounced { quiet: LATE, max_wait: SOON },
                                 [(Is::Delayed(1_050), Scheduled), (Is::Ready, Merged),      (Is::Delayed(T), Held),      (Is::At(1_050), Rerun),  (Is::Soft, Rerun),     (Is::At(T), Rerun),      (Is::Now, Rerun)]),
+    // Without a delay the key is ready at once. A rerun keeps its time.
+    (EnqueueMethod::EnqueueDebounced { quiet: ZERO, max_wait: ZERO },
+                                [(Is::Ready, Queued),          (Is::Ready, Merged),         (Is::Delayed(T), Held),      (Is::At(1_000), Rerun),  (Is::Soft, Rerun),     (Is::At(T), Rerun),      (Is::Now, Rerun)]),
+    (EnqueueMethod::EnqueueDebounced { quiet: ZERO, max_wait: LATE },
+                                [(Is::Ready, Queued),          (Is::Ready, Merged),         (Is::Delayed(T), Held),      (Is::At(1_000), Rerun),  (Is::Soft, Rerun),     (Is::At(T), Rerun),      (Is::Now, Rerun)]),
+    (EnqueueMethod::EnqueueDebounced { quiet: LATE, max_wait: ZERO },
+                                [(Is::Ready, Queued),          (Is::Ready, Merged),         (Is::Delayed(T), Held),      (Is::At(1_000), Rerun),  (Is::Soft, Rerun),     (Is::At(T), Rerun),      (Is::Now, Rerun)]),
     // A longer delay is shortened, and a shorter delay stays.
     (EnqueueMethod::EnqueueNowDebounced { quiet: SOON, max_wait: LATE },
                                 [(Is::Delayed(1_050), Scheduled), (Is::Ready, Merged),      (Is::Delayed(1_050), Scheduled), (Is::Debounced(1_050), Rerun), (Is::Debounced(1_050), Rerun), (Is::Debounced(1_050), Rerun), (Is::Now, Rerun)]),
@@ -135,6 +143,12 @@ const REQUESTS: [Row; 17] = [
                                 [(Is::Delayed(1_500), Scheduled), (Is::Ready, Merged),      (Is::Delayed(T), Held),      (Is::Debounced(1_500), Rerun), (Is::Debounced(1_500), Rerun), (Is::Debounced(T), Rerun), (Is::Now, Rerun)]),
     (EnqueueMethod::EnqueueNowDebounced { quiet: LATE, max_wait: SOON },
                                 [(Is::Delayed(1_050), Scheduled), (Is::Ready, Merged),      (Is::Delayed(1_050), Scheduled), (Is::Debounced(1_050), Rerun), (Is::Debounced(1_050), Rerun), (Is::Debounced(1_050), Rerun), (Is::Now, Rerun)]),
+    (EnqueueMethod::EnqueueNowDebounced { quiet: ZERO, max_wait: ZERO },
+                                [(Is::Ready, Queued),          (Is::Ready, Merged),         (Is::Ready, Queued),         (Is::Debounced(1_000), Rerun), (Is::Debounced(1_000), Rerun), (Is::Debounced(1_000), Rerun), (Is::Now, Rerun)]),
+    (EnqueueMethod::EnqueueNowDebounced { quiet: ZERO, max_wait: LATE },
+                                [(Is::Ready, Queued),          (Is::Ready, Merged),         (Is::Ready, Queued),         (Is::Debounced(1_000), Rerun), (Is::Debounced(1_000), Rerun), (Is::Debounced(1_000), Rerun), (Is::Now, Rerun)]),
+    (EnqueueMethod::EnqueueNowDebounced { quiet: LATE, max_wait: ZERO },
+                                [(Is::Ready, Queued),          (Is::Ready, Merged),         (Is::Ready, Queued),         (Is::Debounced(1_000), Rerun), (Is::Debounced(1_000), Rerun), (Is::Debounced(1_000), Rerun), (Is::Now, Rerun)]),
     (EnqueueMethod::EnqueueResync,       [(Is::Ready, Queued),          (Is::Ready, Ignored),        (Is::Ready, Queued),         (Is::No, Ignored),       (Is::Soft, Ignored),   (Is::At(T), Ignored),    (Is::Now, Ignored)]),
 ];
 
