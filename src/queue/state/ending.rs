@@ -163,16 +163,18 @@ impl RecordState {
         self.schedule(if rerun.has_time() { latest.min(self.due) } else { latest }, now);
     }
 
-    /// Delays the next run until `interval` from now. For the end of a claim.
+    /// Delays the next run until `interval` from now. For the end of a claim. The interval is no part of a backoff.
     pub(crate) fn keep_apart(&mut self, bounds: &mut Bounds, interval: Duration, now: Nanos) {
         let earliest = now.after(interval);
         bounds.not_before = bounds.not_before.max(earliest);
-        (self.phase, self.due) = match self.phase {
-            Phase::Idle => (Phase::Cooling, earliest),
-            Phase::Ready => (Phase::Delayed, earliest),
-            phase @ (Phase::Delayed | Phase::Cooling) => (phase, self.due.max(earliest)),
-            phase @ Phase::Processing(_) => (phase, self.due),
+        let (phase, planned) = match self.phase {
+            Phase::Idle => (Phase::Cooling, now),
+            Phase::Ready => (Phase::Delayed, now),
+            phase => (phase, self.due),
         };
+        (self.phase, self.due) = (phase, planned.max(earliest));
+        self.early &= bounds.backoff_end.is_none_or(|end| self.due < end);
+        self.keep_backoff_end(bounds, planned);
     }
 
     /// Ends a claim after a shutdown, and returns the run that is dropped. `is_owed`: whether the key still needs a run

@@ -52,8 +52,8 @@ pub(crate) struct Bounds {
     pub(crate) not_before: Nanos,
     /// The latest time for a debounced run; `None` if the delay is not debounced.
     pub(crate) cap: Option<Nanos>,
-    /// When the backoff of a failed key ends, if a request has given the key another delay. A time in the past if that
-    /// delay is no backoff. `None` if the delay is the backoff itself.
+    /// When the backoff of a failed key ends, if a request or the minimum interval has given the key another delay. A
+    /// time in the past if that delay is no backoff. `None` if the delay is the backoff itself.
     pub(crate) backoff_end: Option<Nanos>,
 }
 

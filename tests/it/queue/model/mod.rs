@@ -90,14 +90,16 @@ struct Pair {
 }
 
 impl Pair {
-    fn new() -> Self {
+    /// Creates a queue whose minimum interval is this many seconds.
+    fn new(interval: u64) -> Self {
         let clock = ManualClock::new();
         let queue = WorkQueue::builder()
             .clock(clock.clock())
             .floor(Duration::from_secs(FLOOR))
+            .min_interval(Duration::from_secs(interval))
             .backoff(Exponential::new(Duration::from_secs(BACKOFF[0]), Duration::from_secs(BACKOFF[3])).jitter(0.0))
             .build();
-        Self { clock, queue, model: Model::new(), claims: Vec::new(), may_drain: false }
+        Self { clock, queue, model: Model::new(interval), claims: Vec::new(), may_drain: false }
     }
 
     fn step(&mut self, step: &Step) {
@@ -258,13 +260,25 @@ fn seen(state: Option<State>, clock: &ManualClock, now: u64) -> KeyState {
     }
 }
 
+fn run(steps: &[Step], interval: u64) {
+    let mut pair = Pair::new(interval);
+    for step in steps {
+        pair.step(step);
+    }
+    pair.finish();
+}
+
 proptest! {
     #[test]
     fn the_queue_equals_the_model(steps in prop::collection::vec(step(), 0..80)) {
-        let mut pair = Pair::new();
-        for step in &steps {
-            pair.step(step);
-        }
-        pair.finish();
+        run(&steps, 0);
+    }
+
+    #[test]
+    fn a_queue_with_a_minimum_interval_equals_the_model(
+        steps in prop::collection::vec(step(), 0..80),
+        interval in 1..9_u64,
+    ) {
+        run(&steps, interval);
     }
 }

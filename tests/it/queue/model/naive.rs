@@ -64,10 +64,12 @@ enum At {
 #[derive(Default)]
 pub(super) struct Model {
     pub(super) now: u64,
+    /// The minimum interval.
+    interval: u64,
     records: HashMap<u8, Record>,
     /// The ready keys in order, each with the number of the dequeue by which it must be taken.
     line: Vec<(u8, usize)>,
-    /// The end of a cool-down, until the next claim of the key.
+    /// The end of a cool-down or of the minimum interval, until the next claim of the key.
     cool: HashMap<u8, u64>,
     pub(super) mode: Option<Shutdown>,
     dropped: Vec<(u8, DroppedRun)>,
@@ -81,8 +83,8 @@ fn after(now: u64, delay: Duration) -> u64 {
 }
 
 impl Model {
-    pub(super) fn new() -> Self {
-        Self::default()
+    pub(super) fn new(interval: u64) -> Self {
+        Self { interval, ..Self::default() }
     }
 
     pub(super) fn state(&self, key: u8) -> Option<State> {
@@ -392,6 +394,8 @@ impl Model {
             self.dropped.extend(wake.map(|wake| (key, wake)));
             return;
         }
+        let pause = if let End::CoolDown(delay) = end { after(now, delay) } else { 0 };
+        self.cool.insert(key, pause.max(now + self.interval));
         if let Some(backoff) = failed {
             let backoff = after(now, backoff);
             let due = match wanted {
@@ -401,7 +405,8 @@ impl Model {
             };
             record.cap = record.cap.filter(|_| matches!(wanted, Wanted::Debounced(_))).map(|cap| cap.min(backoff));
             record.backoff_end = backoff;
-            record.early = due < backoff;
+            let due = self.cooled(key, due);
+            self.records.get_mut(&key).unwrap().early = due < backoff;
             self.wake_at(key, due);
         } else if let Some(delay) = requeued {
             let asked = after(now, delay);
@@ -411,11 +416,8 @@ impl Model {
                 Wanted::At(due) | Wanted::Debounced(due) => due.min(after(now, delay)),
                 Wanted::Nothing | Wanted::Soft => after(now, delay),
             };
-            self.wake_at(key, due);
+            self.wake_at(key, self.cooled(key, due));
         } else {
-            if let End::CoolDown(delay) = end {
-                self.cool.insert(key, after(now, delay));
-            }
             match wanted {
                 Wanted::Nothing => {
                     self.records.remove(&key);
