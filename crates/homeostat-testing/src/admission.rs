@@ -221,7 +221,7 @@ impl TestCase<AdmissionSubject> {
     /// Expects the object to be this after the hooks.
     ///
     /// The `resourceVersion` is not compared. Fields that a client sets, and the times of conditions, are compared only
-    /// if the expected object has them.
+    /// if the expected object has them. Conditions are compared by type, in any order.
     pub fn expect_object(mut self, object: &impl Sample) -> Self {
         self.subject.expected = Some(json_of(&object.sample()));
         self

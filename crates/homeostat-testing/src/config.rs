@@ -96,7 +96,7 @@ macro_rules! config_methods {
         }
 
         /// Expects a status update. Only the status is compared, and the times of conditions only if the expected ones
-        /// have times.
+        /// have times. Conditions are compared by type, in any order.
         pub fn expect_status_update(mut $self, object: &impl Sample) -> Self {
             $config.expect_write(writes::update_status(object));
             $self

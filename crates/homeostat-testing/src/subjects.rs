@@ -116,7 +116,7 @@ impl<T: Object> TestCase<StepSubject<T>> {
     /// Expects the resource to be this after the run.
     ///
     /// The `resourceVersion` is not compared. Fields that a client sets, and the times of conditions, are compared only
-    /// if the expected resource has them.
+    /// if the expected resource has them. Conditions are compared by type, in any order.
     pub fn expect_resource(mut self, resource: &impl Sample<Object = T>) -> Self {
         self.subject.expected = Some(resource.sample());
         self

@@ -60,7 +60,7 @@ const OF_THE_CLIENT: [&str; 5] =
     ["uid", "generation", "creationTimestamp", "deletionGracePeriodSeconds", "managedFields"];
 
 /// Removes the fields that are not compared: versions always; fields that a client sets and the times of conditions,
-/// unless the expected object has them.
+/// unless the expected object has them. Conditions are compared by type, in any order.
 pub(super) fn comparable(expected: &Value, actual: &Value) -> (Value, Value) {
     let (mut expected, mut actual) = (expected.clone(), actual.clone());
     let (own, other) = (meta_mut(&mut expected), meta_mut(&mut actual));
@@ -71,18 +71,21 @@ pub(super) fn comparable(expected: &Value, actual: &Value) -> (Value, Value) {
             other.remove(field);
         }
     }
-    forget_times(&expected, &mut actual);
+    match_conditions(&expected, &mut actual);
     (expected, actual)
 }
 
-/// Removes the times of conditions that have no time in the expected status.
-fn forget_times(expected: &Value, actual: &mut Value) {
+/// Matches the conditions of two objects by type: puts the actual ones into the order of the expected ones, and removes
+/// the times of those that have no time in the expected status.
+fn match_conditions(expected: &Value, actual: &mut Value) {
     let (Some(expected), Some(actual)) = (
         expected.pointer("/status/conditions").and_then(Value::as_array),
         actual.pointer_mut("/status/conditions").and_then(Value::as_array_mut),
     ) else {
         return;
     };
+    let place = |condition: &Value| expected.iter().position(|known| known["type"] == condition["type"]);
+    actual.sort_by_key(|condition| place(condition).unwrap_or(expected.len()));
     for condition in actual {
         let timeless = |known: &Value| known["type"] == condition["type"] && known["lastTransitionTime"].is_null();
         if expected.iter().any(timeless)
@@ -143,7 +146,7 @@ fn bodies(expected: &Expected, actual: &Write) -> (Value, Value) {
     let (mut own, mut other) = (body(&expected.write), body(actual));
     match (&expected.write, actual) {
         (Write::Update(..), Write::Update(..)) => return comparable(&own, &other),
-        (Write::UpdateStatus(..), Write::UpdateStatus(..)) => forget_times(&own, &mut other),
+        (Write::UpdateStatus(..), Write::UpdateStatus(..)) => match_conditions(&own, &mut other),
         (Write::Patch(_, Patch::Merge(_), _), Write::Patch(_, Patch::Merge(_), _)) => {
             if own.pointer("/merge/metadata/resourceVersion").is_none()
                 && let Some(Value::Object(meta)) = other.pointer_mut("/merge/metadata")
@@ -153,13 +156,9 @@ fn bodies(expected: &Expected, actual: &Write) -> (Value, Value) {
                     other["merge"].as_object_mut().map(|fields| fields.remove("metadata"));
                 }
             }
-            let merge = |patch: &Value| json!({"status": patch.pointer("/merge/status")});
-            let mut timeless = merge(&other);
-            forget_times(&merge(&own), &mut timeless);
-            if let Some(status) = other.pointer_mut("/merge/status") {
-                *status = timeless["status"].take();
-            }
+            match_conditions(&own["merge"], &mut other["merge"]);
         }
+        (Write::Apply(..), Write::Apply(..)) => match_conditions(&own["fields"], &mut other["fields"]),
         (Write::Delete(..), Write::Delete(..)) if !expected.preconditions => {
             for fields in [&mut own, &mut other].into_iter().filter_map(Value::as_object_mut) {
                 fields.retain(|field, _| field != "uid" && field != "resourceVersion");

@@ -171,6 +171,31 @@ fn times_of_conditions() {
     assert!(other.contains("-        \"status\": \"False\""), "{other}");
 }
 
+#[test]
+fn conditions_are_compared_by_type() {
+    let ready: Step = |cx, app| {
+        let mut conditions = vec![];
+        for kind in ["Synced", "Ready"] {
+            set_condition(&mut conditions, Condition::new(kind, ConditionStatus::True, "Fine"), cx.now());
+        }
+        app.fields_mut().insert("status".to_owned(), json!({"conditions": conditions}));
+        Ok(Flow::proceed())
+    };
+    let expected = |kinds: &[&str]| {
+        let conditions = kinds.iter().map(|kind| Condition::new(*kind, ConditionStatus::True, "Fine"));
+        case("x").expect_resource(&conditions.fold(app("shop"), |app, condition| app.condition(&condition)))
+    };
+    passes(expected(&["Synced", "Ready"]), ready);
+    passes(expected(&["Ready", "Synced"]), ready);
+    for (kinds, line) in [
+        (&["Ready"][..], "+        \"type\": \"Synced\""),
+        (&["Ready", "Synced", "Stored"], "-        \"type\": \"Stored\""),
+    ] {
+        let report = report(expected(kinds), ready);
+        assert!(report.contains(line), "{report}");
+    }
+}
+
 fn stash(cx: &SubContext<'_>, _: &mut DynamicObject) -> SubResult {
     cx.stash().put(IMAGE, "shop:1".to_owned());
     Ok(Flow::proceed())
