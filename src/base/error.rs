@@ -15,43 +15,48 @@ pub type BoxError = Box<dyn Error + Send + Sync>;
 /// # Examples
 ///
 /// ```
+/// use homeostat::base::StartErrorKind;
 /// use homeostat::{Poller, WorkQueue};
 /// use std::time::Duration;
 ///
 /// let queue = WorkQueue::<u64>::new();
 /// let error = Poller::new(Duration::ZERO, |_cx| Ok::<_, String>(vec![])).start(&queue).unwrap_err();
-/// assert!(error.is_invalid_setting());
+/// assert_eq!(error.kind(), StartErrorKind::InvalidSetting);
 /// assert_eq!(error.to_string(), "period is 0ns, but must be longer than zero");
 /// ```
-#[derive(Debug)]
 pub struct StartError {
     kind: StartErrorKind,
     message: String,
     source: Option<BoxError>,
 }
 
+/// The kind of a [`StartError`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum StartErrorKind {
-    Setting,
+#[non_exhaustive]
+pub enum StartErrorKind {
+    /// A setting or name is invalid. The message names the field and the value, or the name.
+    InvalidSetting,
+    /// The operating system refused a thread. The source is its error.
     Thread,
+    /// The watch of a subscription has been stopped. The message names the watch.
     Stopped,
+    /// User code panicked while a component of a manager started. The message names the component and the panic.
     Panicked,
+    /// A simulation of the crate `homeostat-testing` cannot schedule the thread, because the thread waits for a channel
+    /// or runs user code. The message names the thread.
     NotSimulated,
+    /// An address, a file or a device cannot be used. The message names it. The source is the reason.
     Unavailable,
 }
 
 impl StartError {
-    fn new(kind: StartErrorKind, message: String) -> Self {
-        Self { kind, message, source: None }
-    }
-
-    fn caused_by(self, source: impl Into<BoxError>) -> Self {
-        Self { source: Some(source.into()), ..self }
+    fn new(kind: StartErrorKind, message: String, source: Option<BoxError>) -> Self {
+        Self { kind, message, source }
     }
 
     /// Creates the error of an invalid setting. The message is "`field` is `value`, but must be `rule`".
     pub fn setting(field: &'static str, value: &impl fmt::Debug, rule: &'static str) -> Self {
-        Self::new(StartErrorKind::Setting, format!("{field} is {value:?}, but must be {rule}"))
+        Self::new(StartErrorKind::InvalidSetting, format!("{field} is {value:?}, but must be {rule}"), None)
     }
 
     /// Rejects a number of threads that no program can have.
@@ -85,75 +90,41 @@ impl StartError {
     /// Creates the error of a named item, such as `manager "edge" has already been started`.
     #[must_use]
     pub fn named(kind: &'static str, name: &str, fault: impl fmt::Display) -> Self {
-        Self::new(StartErrorKind::Setting, format!("{kind} {name:?} {fault}"))
+        Self::new(StartErrorKind::InvalidSetting, format!("{kind} {name:?} {fault}"), None)
     }
 
     /// Creates the error of a thread that the operating system refused. `name` is the name of the thread.
     #[must_use]
     pub fn thread(name: &str, source: std::io::Error) -> Self {
-        Self::new(StartErrorKind::Thread, format!("the system cannot start thread {name}")).caused_by(source)
+        Self::new(StartErrorKind::Thread, format!("the system cannot start thread {name}"), Some(source.into()))
     }
 
     /// Creates the error of an address, a file or a device that cannot be used.
     ///
     /// `what` is the message, such as `cannot listen on 127.0.0.1:80`. `source` is the reason.
     pub fn unavailable(what: impl Into<String>, source: impl Into<BoxError>) -> Self {
-        Self::new(StartErrorKind::Unavailable, what.into()).caused_by(source)
+        Self::new(StartErrorKind::Unavailable, what.into(), Some(source.into()))
     }
 
     /// Creates the error of a thread that a simulation cannot schedule. `name` is the name of the thread.
     #[must_use]
     pub fn not_simulated(name: &str) -> Self {
         let message = format!("{name} cannot be simulated: it waits for something other than the clock");
-        Self::new(StartErrorKind::NotSimulated, message)
+        Self::new(StartErrorKind::NotSimulated, message, None)
     }
 
     pub(crate) fn stopped(watch: &str) -> Self {
-        Self::new(StartErrorKind::Stopped, format!("watch {watch:?} has been stopped"))
+        Self::new(StartErrorKind::Stopped, format!("watch {watch:?} has been stopped"), None)
     }
 
     pub(crate) fn panicked(component: &str, message: &str) -> Self {
-        Self::new(StartErrorKind::Panicked, format!("{component} panicked as it was started: {message}"))
+        Self::new(StartErrorKind::Panicked, format!("{component} panicked as it was started: {message}"), None)
     }
 
-    /// Returns whether a setting or name is invalid. The message names the field and the value, or the name.
+    /// Returns the kind of the error.
     #[must_use]
-    pub fn is_invalid_setting(&self) -> bool {
-        self.kind == StartErrorKind::Setting
-    }
-
-    /// Returns whether the operating system refused a thread. The source is its error.
-    #[must_use]
-    pub fn is_thread(&self) -> bool {
-        self.kind == StartErrorKind::Thread
-    }
-
-    /// Returns whether the watch of a subscription has been stopped. The message names the watch.
-    #[must_use]
-    pub fn is_stopped(&self) -> bool {
-        self.kind == StartErrorKind::Stopped
-    }
-
-    /// Returns whether an address, a file or a device cannot be used. The message names it. The source is the reason.
-    #[must_use]
-    pub fn is_unavailable(&self) -> bool {
-        self.kind == StartErrorKind::Unavailable
-    }
-
-    /// Returns whether a simulation of the crate `homeostat-testing` cannot schedule the thread, because the thread
-    /// waits for a channel or runs user code.
-    ///
-    /// The message names the thread.
-    #[must_use]
-    pub fn is_not_simulated(&self) -> bool {
-        self.kind == StartErrorKind::NotSimulated
-    }
-
-    /// Returns whether user code panicked while a component of a manager started. The message names the component and
-    /// the panic.
-    #[must_use]
-    pub fn is_panic(&self) -> bool {
-        self.kind == StartErrorKind::Panicked
+    pub fn kind(&self) -> StartErrorKind {
+        self.kind
     }
 }
 
@@ -193,11 +164,14 @@ impl Error for StartError {
 /// assert_eq!((error.component(), error.to_string().as_str()), (Some("beat"), "beat: no pulse"));
 /// # Ok::<_, BoxError>(())
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct EndError {
-    failure: Option<(String, Arc<BoxError>)>,
+    failure: Option<Failed>,
     still_running: Vec<String>,
 }
+
+/// The name of a failed component, and its error.
+type Failed = (String, Arc<BoxError>);
 
 impl EndError {
     /// Creates the error from the names of the threads that have not ended.
@@ -210,10 +184,7 @@ impl EndError {
     }
 
     /// Returns the error of a failure and of these threads. `Ok` without both.
-    pub(crate) fn unless_well(
-        failure: Option<(String, Arc<BoxError>)>,
-        still_running: Vec<String>,
-    ) -> Result<(), Self> {
+    pub(crate) fn unless_well(failure: Option<Failed>, still_running: Vec<String>) -> Result<(), Self> {
         if failure.is_none() && still_running.is_empty() { Ok(()) } else { Err(Self { failure, still_running }) }
     }
 

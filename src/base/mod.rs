@@ -2,11 +2,14 @@
 
 pub(crate) mod backoff;
 pub(crate) mod cancel;
+pub(crate) mod chain;
 pub(crate) mod clock;
 pub(crate) mod end;
 pub(crate) mod error;
 pub(crate) mod group;
+pub(crate) mod mark;
 pub(crate) mod process;
+pub(crate) mod retry_after;
 pub(crate) mod running;
 pub(crate) mod spawn;
 pub(crate) mod sync;
@@ -21,6 +24,6 @@ pub use self::backoff::Exponential;
 pub use self::cancel::{CancellationToken, OnCancel};
 pub use self::clock::{Clock, ManualClock};
 pub use self::end::EndHook;
-pub use self::error::{EndError, StartError};
+pub use self::error::{EndError, StartError, StartErrorKind};
 pub use self::running::{Runnable, Running, RunningPhase, RunningStatus};
 pub use self::thread::ThreadOptions;

@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use super::sources::Syncing;
 use super::state::{ControllerState, RESYNC_ACTIVE, RESYNC_ALL, RESYNC_SELECTED, RunConditions};
+use crate::base::chain::debug_with_causes;
 use crate::base::end::EndPart;
 use crate::base::sync::atomic::Ordering::SeqCst;
 use crate::base::task::{Next, Task};
@@ -26,7 +27,7 @@ use crate::queue::{EnqueueMethod, Key};
 use crate::watch::source::{SourceHandle, SourceStatus};
 
 /// The reason why a controller stopped by itself.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ControllerError {
     /// Initial listings were not complete after the timeout.
@@ -81,6 +82,8 @@ fn missing(source: &SourceStatus) -> String {
 }
 
 impl std::error::Error for ControllerError {}
+
+debug_with_causes!(ControllerError);
 
 /// The control task of one controller.
 pub(super) struct ControlTask<K: Key> {

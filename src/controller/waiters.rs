@@ -11,6 +11,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::observers::RunOutcome;
+use crate::base::chain::debug_with_causes;
 use crate::base::clock::Clock;
 use crate::base::sync::Mutex;
 use crate::base::sync::atomic::AtomicUsize;
@@ -22,7 +23,7 @@ use crate::queue::{FastState, Key};
 use crate::run::outcome::RunResult;
 
 /// The reason why a wait failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WaitError {
     /// The time ran out before the key was idle or the initial listings were complete.
@@ -44,6 +45,8 @@ impl fmt::Display for WaitError {
 }
 
 impl Error for WaitError {}
+
+debug_with_causes!(WaitError);
 
 /// The threads that wait for keys of one controller.
 pub(super) struct KeyWaiters<K> {

@@ -3,13 +3,15 @@
 use std::error::Error;
 use std::fmt;
 
+use crate::base::chain::debug_with_causes;
+
 /// The error of [`dequeue`](crate::WorkQueue::dequeue): the queue is shut down, and no key is left.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct DequeueError;
 
 /// The error of [`try_dequeue`](crate::WorkQueue::try_dequeue) and
 /// [`dequeue_timeout`](crate::WorkQueue::dequeue_timeout).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 // One machine word wide. With a smaller error, a `Result` would store the words of a claim in parts.
 #[repr(usize)]
 pub enum TryDequeueError {
@@ -38,3 +40,5 @@ impl fmt::Display for TryDequeueError {
 
 impl Error for DequeueError {}
 impl Error for TryDequeueError {}
+
+debug_with_causes!(DequeueError, TryDequeueError);

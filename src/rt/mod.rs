@@ -140,8 +140,10 @@
 //! ```
 
 pub use crate::base::backoff::Draws;
+pub use crate::base::chain::Chain;
 pub use crate::base::clock::Scheduler;
 pub use crate::base::group::{Handle, Run, ThreadGroup, ThreadGroupKind};
+pub use crate::base::mark::{Echo, Mark};
 pub use crate::base::process::OwnerProcess;
 pub use crate::base::spawn::spawn;
 pub use crate::base::task::{Next, Task, TurnContext};
@@ -150,6 +152,5 @@ pub use crate::base::text::{bounded, one_line};
 pub use crate::base::thread::{JoinTask, Joiner, panic_message, shielded};
 pub use crate::base::time::{Nanos, Rounded};
 pub use crate::base::wait::{AutoResetEvent, Monitor};
-pub use crate::run::error::{Chain, find};
-pub use crate::run::mark::{Echo, Mark};
+pub use crate::run::error::find;
 pub use crate::watch::source_state::{RunningListing, SourceState};

@@ -1,14 +1,15 @@
-//! Errors with a meaning for the run loop, and chains of sources.
+//! Errors with a meaning for the run loop.
 
 use std::error::Error;
-use std::fmt::{self, Write as _};
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::mark::{Echo, Mark, as_a};
-use super::retry_after::{RetryAfter, Stated};
+use crate::base::chain::debug_with_causes;
+use crate::base::mark::{Echo, Mark, as_a};
+use crate::base::retry_after::{RetryAfter, Stated};
 
+pub(crate) use crate::base::chain::Chain;
 pub use crate::base::error::BoxError;
 
 /// An error that requests another run and is not a failure. Logged at level info.
@@ -83,13 +84,6 @@ impl PartialEq for RequeueAfter {
 
 impl Eq for RequeueAfter {}
 
-#[expect(clippy::missing_fields_in_debug, reason = "the echo repeats the others")]
-impl fmt::Debug for RequeueAfter {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RequeueAfter").field("after", &self.after).field("reason", &self.reason).finish()
-    }
-}
-
 impl fmt::Display for RequeueAfter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "requeue after {:?}: {}", self.after, self.reason)
@@ -105,7 +99,6 @@ impl Error for RequeueAfter {
 /// An error that a retry cannot fix. The key runs again only when it is enqueued.
 ///
 /// Created by [`terminal`]. No policy is asked. Like [`RequeueAfter`], recognized anywhere in the chain of sources.
-#[derive(Debug)]
 pub struct Terminal(Mark);
 
 /// Marks an error that a retry cannot fix.
@@ -157,7 +150,6 @@ impl Error for Terminal {
 ///
 /// Created by [`muted`], and recognized anywhere in the chain of sources. The [`RetryPolicy`](crate::RetryPolicy)
 /// decides as for any error. An error that is not retried is logged normally, and a marked [`Terminal`] too.
-#[derive(Debug)]
 pub struct Muted(Mark);
 
 /// Marks an error, so that its retries are logged at level debug only.
@@ -233,7 +225,7 @@ impl Error for Muted {
 /// }
 /// # assert_eq!(wait_for_boot(&Context::detached()), Ok(()));
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Cancelled {
     /// The workers were aborted, possibly after the grace period of a shutdown. A run that returns this has not failed:
@@ -255,22 +247,18 @@ impl fmt::Display for Cancelled {
     }
 }
 
-static ABORTED: Echo = Echo::fixed(&Cancelled::Aborted, "the run was cancelled");
-static DEADLINE_EXCEEDED: Echo = Echo::fixed(&Cancelled::DeadlineExceeded, "the run was cancelled");
-static TERM_ENDED: Echo = Echo::fixed(&Cancelled::TermEnded, "the run was cancelled");
-
 impl Error for Cancelled {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         Some(match self {
-            Self::Aborted => &ABORTED,
-            Self::DeadlineExceeded => &DEADLINE_EXCEEDED,
-            Self::TermEnded => &TERM_ENDED,
+            Self::Aborted => const { &Echo::fixed(&Self::Aborted, "the run was cancelled") },
+            Self::DeadlineExceeded => const { &Echo::fixed(&Self::DeadlineExceeded, "the run was cancelled") },
+            Self::TermEnded => const { &Echo::fixed(&Self::TermEnded, "the run was cancelled") },
         })
     }
 }
 
 /// The error that a [`RetryPolicy`](crate::RetryPolicy) receives for a panic of the reconciler.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Panicked {
     message: String,
 }
@@ -294,6 +282,8 @@ impl fmt::Display for Panicked {
 }
 
 impl Error for Panicked {}
+
+debug_with_causes!(RequeueAfter, Terminal, Muted, Cancelled, Panicked);
 
 /// Returns the first error of type `T` in the chain of sources of `error`, including errors marked by [`muted`].
 ///
@@ -319,45 +309,5 @@ impl RetryAfter {
     #[must_use]
     pub fn find(error: &(dyn Error + 'static)) -> Option<Self> {
         find::<Self>(error).copied().or_else(|| find::<Stated>(error).map(|stated| Self::new(stated.0)))
-    }
-}
-
-/// Displays an error with all its sources, for log lines. Omits sources that only instruct the run loop.
-///
-/// Shows a fixed text if the `Display` of an error panics.
-///
-/// # Examples
-///
-/// ```
-/// use homeostat::{rt::Chain, terminal};
-///
-/// let error = terminal("invalid digit found in string");
-/// assert_eq!(Chain(&error).to_string(), "invalid digit found in string");
-/// ```
-#[derive(Debug)]
-pub struct Chain<'a>(pub &'a (dyn Error + 'static));
-
-impl Chain<'_> {
-    fn write(&self, text: &mut String) -> fmt::Result {
-        write!(text, "{}", self.0)?;
-        let mut source = self.0.source();
-        while let Some(error) = source {
-            if !error.is::<Echo>() && !error.is::<RetryAfter>() && !error.is::<Stated>() {
-                write!(text, ": {error}")?;
-            }
-            source = error.source();
-        }
-        Ok(())
-    }
-}
-
-impl fmt::Display for Chain<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut text = String::new();
-        match catch_unwind(AssertUnwindSafe(|| self.write(&mut text))) {
-            Ok(written) => written?,
-            Err(_) => text.push_str("(an error that panics when shown)"),
-        }
-        f.write_str(&text)
     }
 }

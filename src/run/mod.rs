@@ -4,12 +4,10 @@ pub(crate) mod context;
 pub(crate) mod error;
 pub(crate) mod fence;
 pub(crate) mod gate;
-pub(crate) mod mark;
 pub(crate) mod metrics;
 pub(crate) mod outcome;
 pub(crate) mod pool;
 pub(crate) mod reconciler;
-pub(crate) mod retry_after;
 pub(crate) mod runner;
 pub(crate) mod workers;
 
@@ -20,5 +18,5 @@ pub use self::gate::{Admission, BringGate, Gate, GateHost, GateKey, Gates, Permi
 pub use self::metrics::{Histogram, WorkersMetrics};
 pub use self::pool::{WorkerPool, WorkerPoolBuilder};
 pub use self::reconciler::{Action, FailedRun, Reconciler, RetryPolicy};
-pub use self::retry_after::RetryAfter;
 pub use self::workers::{Workers, WorkersControl};
+pub use crate::base::retry_after::RetryAfter;

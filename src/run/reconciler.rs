@@ -162,6 +162,7 @@ pub struct FailedRun<'a, K> {
 /// ```
 #[doc(alias = "error_policy")]
 #[doc(alias = "rate limiter")]
+#[diagnostic::on_unimplemented(note = "a closure is not a policy: implement `RetryPolicy<{K}>` for a type")]
 pub trait RetryPolicy<K>: Send + Sync {
     /// Returns the time until the retry. `None` parks the key: it runs again when it is enqueued.
     ///

@@ -11,6 +11,8 @@ mod appliance;
 mod command_lines;
 #[cfg(test)]
 mod directories;
+#[cfg(all(test, target_os = "linux"))]
+mod errors;
 #[cfg(all(test, feature = "kubernetes", feature = "serve"))]
 mod fleet;
 #[cfg(test)]

@@ -102,6 +102,7 @@ mod project {
     mod api;
     mod cases;
     mod compile_errors;
+    mod errors;
     mod guide;
     mod log_fields;
     mod readme;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use homeostat::base::{Clock, Exponential};
 use homeostat::queue::Key;
-use homeostat::rt::{Draws, Nanos, Rounded};
+use homeostat::rt::{Chain, Draws, Nanos, Rounded};
 use homeostat::run::{BoxError, RetryAfter};
 
 use crate::sync::Mutex;
@@ -226,7 +226,6 @@ impl<K: Key> CrashLoopGuard<K> {
 }
 
 /// The number of short runs in a row, and the delay of the next start.
-#[derive(Debug)]
 struct CrashLoop(u32, RetryAfter);
 
 impl fmt::Display for CrashLoop {
@@ -240,6 +239,12 @@ impl fmt::Display for CrashLoop {
 impl Error for CrashLoop {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         Some(&self.1)
+    }
+}
+
+impl fmt::Debug for CrashLoop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&Chain(self), f)
     }
 }
 

@@ -64,7 +64,7 @@ mod options;
 pub mod protocol;
 
 pub use self::connection::{NatsConnection, NatsStatus, NatsSubscription};
-pub use self::error::NatsError;
+pub use self::error::{NatsError, NatsErrorKind};
 pub use self::kv::{
     KvBucket, KvConfig, KvEntry, KvListing, KvOperation, KvPosition, KvStatus, KvUpdate, KvWatch, KvWatchOptions,
     KvWatchStopper,

@@ -21,7 +21,6 @@ const USER_TIMEOUT: Duration = Duration::from_secs(30);
 const LEAST_SHARE: Duration = Duration::from_millis(10);
 
 /// The reason why [`dial`] has no connection.
-#[derive(Debug)]
 pub enum DialError<E> {
     /// There is no address to try.
     NoAddress,
@@ -126,7 +125,13 @@ impl<E: fmt::Display> fmt::Display for DialError<E> {
     }
 }
 
-impl<E: fmt::Debug + fmt::Display> std::error::Error for DialError<E> {}
+impl<E: fmt::Display> fmt::Debug for DialError<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl<E: fmt::Display> std::error::Error for DialError<E> {}
 
 #[cfg(all(test, not(loom)))]
 mod tests {

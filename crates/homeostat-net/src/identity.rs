@@ -10,6 +10,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 
 use crate::pem::{PemFault, certificates};
+use homeostat::rt::Chain;
 
 /// A client's certificate with its signing certificates, and its private key.
 #[derive(Debug)]
@@ -18,7 +19,7 @@ pub struct Identity(CertifiedKey);
 /// The problem with a client's certificate or key. It never shows a part of the key.
 ///
 /// The text of this error continues a sentence that begins with the name of the certificate or of the key.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub enum IdentityFault {
     /// The certificate cannot be used.
     Certificate(PemFault),
@@ -110,6 +111,12 @@ impl fmt::Display for IdentityFault {
             }
             Self::OtherKey => f.write_str("is not the key of the client certificate"),
         }
+    }
+}
+
+impl fmt::Debug for IdentityFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&Chain(self), f)
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use homeostat::base::{CancellationToken, Clock, ThreadOptions};
-use homeostat::rt::{Monitor, Nanos};
+use homeostat::rt::{Chain, Monitor, Nanos};
 
 use crate::sync::Mutex;
 
@@ -65,7 +65,6 @@ struct LookUpResult {
 }
 
 /// The reason why a look-up has no addresses for its caller.
-#[derive(Debug)]
 pub enum LookUpError {
     /// The deadline has passed. The look-up continues.
     TimedOut,
@@ -214,6 +213,12 @@ impl fmt::Display for LookUpError {
             Self::Stopped => f.write_str("the wait for the system's answer was stopped"),
             Self::Failed(error) => error.fmt(f),
         }
+    }
+}
+
+impl fmt::Debug for LookUpError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&Chain(self), f)
     }
 }
 

@@ -2,13 +2,14 @@
 
 use std::fmt;
 
+use homeostat::rt::Chain;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 
 /// The problem with a text that must have certificates in PEM.
 ///
 /// The text of this error continues a sentence that begins with the name of the certificates.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub enum PemFault {
     /// The text is not PEM. This is the reason.
     NotPem(String),
@@ -32,6 +33,12 @@ impl fmt::Display for PemFault {
             Self::Empty => f.write_str("has no section BEGIN CERTIFICATE"),
             Self::NotCertificates(cause) => write!(f, "is not a certificate: {cause}"),
         }
+    }
+}
+
+impl fmt::Debug for PemFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&Chain(self), f)
     }
 }
 

@@ -20,7 +20,7 @@ use homeostat::base::CancellationToken;
 /// The objects of one type in a [`Client`]. Clones are cheap.
 ///
 /// Each method calls the client's method with the same name. If the JSON of an object does not match the type, it
-/// returns [`ClientError::Invalid`].
+/// returns [`Invalid`](crate::ClientErrorKind::Invalid).
 ///
 /// # Examples
 ///
@@ -82,7 +82,7 @@ impl<T: Object> Api<T> {
     ///
     /// # Errors
     ///
-    /// The errors of the client, and [`Invalid`](ClientError::Invalid) if the JSON does not match the type.
+    /// The errors of the client, and [`Invalid`](crate::ClientErrorKind::Invalid) if the JSON does not match the type.
     pub fn get(&self, key: &ObjectKey) -> Result<T, ClientError> {
         T::from_shared(&self.client.get(&self.kind, key)?)
     }

@@ -21,7 +21,7 @@ pub struct Capabilities {
     /// deliver the deletion of an object that the query did not select before.
     pub field_selectors: bool,
     /// Whether [`DeleteOptions::purge`](super::DeleteOptions::purge) removes objects at once. If not, that option is
-    /// [invalid](super::ClientError::Invalid).
+    /// [invalid](crate::ClientErrorKind::Invalid).
     pub purge: bool,
     /// Whether lists are cheap and streams never stall, because there is no network. If not, an
     /// [`ObjectWatch`](super::ObjectWatch) begins with a stream instead of a list, and reopens streams that are silent

@@ -25,7 +25,8 @@ use homeostat::base::CancellationToken;
 /// - Each change of an object gives it a new `resourceVersion`. A write that changes nothing keeps the version.
 /// - The client sets `uid`, `resourceVersion`, `generation`, `creationTimestamp` and `deletionTimestamp`, and ignores
 ///   values from a writer. There are two exceptions: another version or uid than the object's is a conflict, and an
-///   update with a `deletionTimestamp` for an object that is not being deleted is [invalid](ClientError::Invalid).
+///   update with a `deletionTimestamp` for an object that is not being deleted is
+///   [invalid](crate::ClientErrorKind::Invalid).
 /// - `generation` starts at 1. It rises with each change outside `metadata` and `status`, and when a deletion begins.
 /// - The `status` is written only by [`update_status`](Self::update_status), a patch of [`PatchTarget::Status`] and an
 ///   apply by an owner of the [status](FieldOwner::status). These change nothing else. A new object has no status.
@@ -46,7 +47,7 @@ pub trait Client: Send + Sync {
     ///
     /// # Errors
     ///
-    /// [`NotFound`](ClientError::NotFound), [`Transport`](ClientError::Transport).
+    /// [`NotFound`](crate::ClientErrorKind::NotFound), [`Transport`](crate::ClientErrorKind::Transport).
     fn get(&self, kind: &Kind, key: &ObjectKey) -> Result<SharedObject, ClientError>;
 
     /// Lists the objects that the query selects, as they were at one version, in the order of their keys.
@@ -57,13 +58,13 @@ pub trait Client: Send + Sync {
     ///
     /// # Errors
     ///
-    /// - [`Invalid`](ClientError::Invalid) if the query has an invalid selector or token.
-    /// - [`Gone`](ClientError::Gone) if the version of the token is no longer known.
-    /// - [`Transport`](ClientError::Transport).
+    /// - [`Invalid`](crate::ClientErrorKind::Invalid) if the query has an invalid selector or token.
+    /// - [`Gone`](crate::ClientErrorKind::Gone) if the version of the token is no longer known.
+    /// - [`Transport`](crate::ClientErrorKind::Transport).
     fn list(&self, kind: &Kind, query: &Query) -> Result<ObjectList<SharedObject>, ClientError>;
 
-    /// Lists the objects that the client can read. The second value has one [`Invalid`](ClientError::Invalid) error for
-    /// each other object, which names the object.
+    /// Lists the objects that the client can read. The second value has one
+    /// [`Invalid`](crate::ClientErrorKind::Invalid) error for each other object, which names the object.
     ///
     /// Some clients cannot read every object that others have stored, for example if its arrays are nested too deeply.
     /// Then [`list`](Self::list) fails, and an [`ObjectWatch`](super::ObjectWatch) calls this method instead.
@@ -92,9 +93,9 @@ pub trait Client: Send + Sync {
     ///
     /// # Errors
     ///
-    /// - [`AlreadyExists`](ClientError::AlreadyExists).
-    /// - [`Invalid`](ClientError::Invalid), for example if the object has a `resourceVersion`.
-    /// - [`Transport`](ClientError::Transport).
+    /// - [`AlreadyExists`](crate::ClientErrorKind::AlreadyExists).
+    /// - [`Invalid`](crate::ClientErrorKind::Invalid), for example if the object has a `resourceVersion`.
+    /// - [`Transport`](crate::ClientErrorKind::Transport).
     fn create(&self, kind: &Kind, object: Value) -> Result<SharedObject, ClientError>;
 
     /// Replaces an object, but not its `status`, and returns it as stored. If the update removes the object, returns
@@ -102,10 +103,10 @@ pub trait Client: Send + Sync {
     ///
     /// # Errors
     ///
-    /// - [`NotFound`](ClientError::NotFound).
-    /// - [`Conflict`](ClientError::Conflict) if the stored object has another `resourceVersion` or `uid`.
-    /// - [`Invalid`](ClientError::Invalid), for example if `object` has no `resourceVersion`.
-    /// - [`Transport`](ClientError::Transport).
+    /// - [`NotFound`](crate::ClientErrorKind::NotFound).
+    /// - [`Conflict`](crate::ClientErrorKind::Conflict) if the stored object has another `resourceVersion` or `uid`.
+    /// - [`Invalid`](crate::ClientErrorKind::Invalid), for example if `object` has no `resourceVersion`.
+    /// - [`Transport`](crate::ClientErrorKind::Transport).
     fn update(&self, kind: &Kind, object: Value) -> Result<SharedObject, ClientError>;
 
     /// Replaces only the `status` of an object, and returns the object as stored.
@@ -120,8 +121,8 @@ pub trait Client: Send + Sync {
     /// # Errors
     ///
     /// The same as for [`update`](Self::update). If the patch sets a `resourceVersion` and the object has another, the
-    /// error is a [`Conflict`](ClientError::Conflict). If a test of a JSON patch fails or a removed path does not
-    /// exist, the patch is [`Invalid`](ClientError::Invalid).
+    /// error is a [`Conflict`](crate::ClientErrorKind::Conflict). If a test of a JSON patch fails or a removed path
+    /// does not exist, the patch is [`Invalid`](crate::ClientErrorKind::Invalid).
     fn patch(
         &self,
         kind: &Kind,
@@ -142,7 +143,7 @@ pub trait Client: Send + Sync {
     ///
     /// # Errors
     ///
-    /// The same as for [`patch`](Self::patch), and [`Conflict`](ClientError::Conflict) in two more cases:
+    /// The same as for [`patch`](Self::patch), and [`Conflict`](crate::ClientErrorKind::Conflict) in two more cases:
     ///
     /// - Another owner has applied another value to one of the fields. With [`force`](FieldOwner::force) there is no
     ///   conflict: this owner takes over the field. In some clients, other writers are such owners too.
@@ -153,9 +154,9 @@ pub trait Client: Send + Sync {
     ///
     /// # Errors
     ///
-    /// - [`NotFound`](ClientError::NotFound).
-    /// - [`Conflict`](ClientError::Conflict) if a precondition of the options fails.
-    /// - [`Transport`](ClientError::Transport).
+    /// - [`NotFound`](crate::ClientErrorKind::NotFound).
+    /// - [`Conflict`](crate::ClientErrorKind::Conflict) if a precondition of the options fails.
+    /// - [`Transport`](crate::ClientErrorKind::Transport).
     fn delete(
         &self,
         kind: &Kind,
@@ -170,7 +171,8 @@ pub trait Client: Send + Sync {
     ///
     /// # Errors
     ///
-    /// The errors of [`list`](Self::list) and [`delete`](Self::delete), without [`NotFound`](ClientError::NotFound).
+    /// The errors of [`list`](Self::list) and [`delete`](Self::delete), without
+    /// [`NotFound`](crate::ClientErrorKind::NotFound).
     fn delete_collection(
         &self,
         kind: &Kind,
@@ -187,8 +189,8 @@ pub trait Client: Send + Sync {
     /// bookmark of the stream. A [limit](Query::limit) of the query has no effect.
     ///
     /// The stream blocks until the next change. It ends after an error, and when `stop` is cancelled, which wakes it.
-    /// An [`Invalid`](ClientError::Invalid) error that names an object does not end it: the client cannot read that
-    /// object.
+    /// An [`Invalid`](crate::ClientErrorKind::Invalid) error that names an object does not end it: the client cannot
+    /// read that object.
     ///
     /// If a stream ignores the cancellation, its [`ObjectWatch`](super::ObjectWatch) never ends: the watch's thread
     /// waits for the stream.
@@ -197,9 +199,9 @@ pub trait Client: Send + Sync {
     ///
     /// This call or the stream can return these errors:
     ///
-    /// - [`Gone`](ClientError::Gone) if changes after `from` are no longer known.
-    /// - [`Invalid`](ClientError::Invalid) if the query has an invalid selector.
-    /// - [`Transport`](ClientError::Transport).
+    /// - [`Gone`](crate::ClientErrorKind::Gone) if changes after `from` are no longer known.
+    /// - [`Invalid`](crate::ClientErrorKind::Invalid) if the query has an invalid selector.
+    /// - [`Transport`](crate::ClientErrorKind::Transport).
     fn watch(
         &self,
         kind: &Kind,
@@ -219,8 +221,8 @@ pub trait Client: Send + Sync {
     ///
     /// # Errors
     ///
-    /// The same as for [`watch`](Self::watch), and [`Invalid`](ClientError::Invalid) if the server cannot stream the
-    /// objects.
+    /// The same as for [`watch`](Self::watch), and [`Invalid`](crate::ClientErrorKind::Invalid) if the server cannot
+    /// stream the objects.
     fn stream_list(&self, kind: &Kind, query: &Query, stop: &CancellationToken) -> Result<ObjectStream, ClientError> {
         self.watch(kind, query, None, stop)
     }

@@ -18,10 +18,11 @@ const MOST_RETRIES: usize = 5;
 ///
 /// # Errors
 ///
-/// - [`ClientError::Conflict`] if the object has changed since it was read. Read it again.
-/// - [`ClientError::Invalid`] for `metadata.finalizers` if the object is being deleted and does not have the finalizer
-///   yet.
-/// - [`ClientError::Invalid`] for `metadata.resourceVersion` if the object has none: it was not read from a client.
+/// - [`Conflict`](crate::ClientErrorKind::Conflict) if the object has changed since it was read. Read it again.
+/// - [`Invalid`](crate::ClientErrorKind::Invalid) for `metadata.finalizers` if the object is being deleted and does not
+///   have the finalizer yet.
+/// - [`Invalid`](crate::ClientErrorKind::Invalid) for `metadata.resourceVersion` if the object has none: it was not
+///   read from a client.
 /// - The errors of [`Client::patch`](super::Client::patch).
 ///
 /// # Examples
@@ -63,10 +64,14 @@ pub fn add_finalizer<T: Object>(api: &Api<T>, object: &T, finalizer: &str) -> Re
 ///
 /// # Errors
 ///
-/// - [`ClientError::Invalid`] for `metadata.finalizers` if `object` does not have the finalizer. Nothing is written.
-/// - [`ClientError::Invalid`] for `metadata.resourceVersion` if the object has none: it was not read from a client.
-/// - [`ClientError::Conflict`] if the object keeps changing, or if another object now has its name.
-/// - [`ClientError::NotFound`] if the object is gone, and the other errors of [`Client::patch`](super::Client::patch).
+/// - [`Invalid`](crate::ClientErrorKind::Invalid) for `metadata.finalizers` if `object` does not have the finalizer.
+///   Nothing is written.
+/// - [`Invalid`](crate::ClientErrorKind::Invalid) for `metadata.resourceVersion` if the object has none: it was not
+///   read from a client.
+/// - [`Conflict`](crate::ClientErrorKind::Conflict) if the object keeps changing, or if another object now has its
+///   name.
+/// - [`NotFound`](crate::ClientErrorKind::NotFound) if the object is gone, and the other errors of
+///   [`Client::patch`](super::Client::patch).
 pub fn remove_finalizer<T: Object>(api: &Api<T>, object: &T, finalizer: &str) -> Result<T, ClientError> {
     remove_finalizer_of_any(api, object, finalizer).map(|(written, _)| written)
 }

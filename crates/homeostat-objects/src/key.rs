@@ -1,5 +1,6 @@
 //! The key of an object: its namespace and name.
 
+use homeostat::rt::Chain;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -57,12 +58,18 @@ impl ObjectKey {
 }
 
 /// The error for a text that is not a key: it has more than one slash, or an empty part.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct ParseKeyError(String);
 
 impl fmt::Display for ParseKeyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?} is not a key: expected `name` or `namespace/name`", self.0)
+    }
+}
+
+impl fmt::Debug for ParseKeyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&Chain(self), f)
     }
 }
 

@@ -122,7 +122,7 @@
 //! | lists in applied objects | owned as a whole; only finalizers and owner references are owned one by one | merged by the schema |
 //! | expiry of events | an [hour](EmbeddedBuilder::event_ttl) after the latest time in the event; finalizers delay it | an hour after the last write, regardless of finalizers |
 //! | label selectors | without `>` and `<` | with `>` and `<` |
-//! | watch from a future version | [gone](ClientError::Gone) | waits for the version |
+//! | watch from a future version | [gone](crate::ClientErrorKind::Gone) | waits for the version |
 //! | oldest version for a watch or list | limited by the [history](EmbeddedBuilder::history) | some minutes old |
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -203,7 +203,7 @@ pub use self::controller_ext::{ControllerExt, ControllerHandleExt};
 pub use self::deletion::Deletion;
 pub use self::dependents::{Collected, External, OperationResult, OwnedBy, Owner, garbage_collect, owner_exists};
 pub use self::dynamic::DynamicObject;
-pub use self::error::{Cause, ClientError, FieldConflict, Ignore, ObjectRef};
+pub use self::error::{Cause, ClientError, ClientErrorKind, FieldConflict, Ignore, ObjectRef};
 pub(crate) use self::error::{LASTING_CONFLICT, is_conflict};
 pub use self::events::{EventRecorder, EventRecorderBuilder, EventType};
 pub(crate) use self::finalizer::remove_finalizer_of_any;

@@ -121,7 +121,7 @@ pub trait Object: Clone + Serialize + DeserializeOwned + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// [`ClientError::Invalid`] if the value cannot be written as a JSON object.
+    /// [`Invalid`](crate::ClientErrorKind::Invalid) if the value cannot be written as a JSON object.
     fn to_json(&self) -> Result<Value, ClientError> {
         let kind = self.kind();
         let invalid = |rule: String| ClientError::invalid(self.object_ref(), "", "", rule);
@@ -136,7 +136,7 @@ pub trait Object: Clone + Serialize + DeserializeOwned + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// [`ClientError::Invalid`] if the JSON does not match the type.
+    /// [`Invalid`](crate::ClientErrorKind::Invalid) if the JSON does not match the type.
     fn from_shared(object: &SharedObject) -> Result<Self, ClientError> {
         read(object, &Self::KIND)
     }

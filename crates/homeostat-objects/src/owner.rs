@@ -58,7 +58,7 @@ pub(crate) fn key_of(meta: &ObjectMeta, owner: &OwnerReference, kind: &Kind) -> 
 ///
 /// # Errors
 ///
-/// [`ClientError::Invalid`], which names both objects. `child` is not changed.
+/// [`Invalid`](crate::ClientErrorKind::Invalid), which names both objects. `child` is not changed.
 ///
 /// - For the child, if another object manages it. An earlier object with the name of `owner` is another object.
 /// - For the child, if `owner` has a namespace and the child is in another namespace or in none.

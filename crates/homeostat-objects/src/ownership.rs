@@ -87,8 +87,8 @@ impl Ownership {
     ///
     /// # Errors
     ///
-    /// [`ClientError::Invalid`], which names both objects, if `child` has the marks of another owner. In that case
-    /// [`unmark`](Self::unmark) it first. `child` is not changed.
+    /// [`Invalid`](crate::ClientErrorKind::Invalid), which names both objects, if `child` has the marks of another
+    /// owner. In that case [`unmark`](Self::unmark) it first. `child` is not changed.
     pub fn mark(&self, owner: &ObjectRef, child: &mut impl Object) -> Result<(), ClientError> {
         let marks = [(&self.kind, name_of(owner.kind())), (&self.key, owner.key().to_string())];
         let meta = child.meta();

@@ -98,7 +98,7 @@ impl Scheme {
     ///
     /// # Errors
     ///
-    /// [`ClientError::Invalid`] if the kind of an object is not registered.
+    /// [`Invalid`](crate::ClientErrorKind::Invalid) if the kind of an object is not registered.
     pub fn objects(&self, json: &Value) -> Result<Vec<(Kind, Value)>, ClientError> {
         let mut objects = Vec::new();
         self.collect(json, &mut objects)?;
@@ -128,7 +128,8 @@ impl Scheme {
     ///
     /// # Errors
     ///
-    /// [`ClientError::Invalid`] with the path of a field that does not match, or if the kind is not registered.
+    /// [`Invalid`](crate::ClientErrorKind::Invalid) with the path of a field that does not match, or if the kind is not
+    /// registered.
     pub fn check(&self, json: &Value) -> Result<(), ClientError> {
         let SchemeEntry { kind, check } = self.entry(json)?;
         check(json).map_err(|Cause { field: path, value, rule }| {
@@ -151,8 +152,8 @@ impl Scheme {
     ///
     /// # Errors
     ///
-    /// [`ClientError::Invalid`] if the text is not JSON, if it has an integer of more than 64 bits (which would be
-    /// altered), or if the kind of an object is not registered.
+    /// [`Invalid`](crate::ClientErrorKind::Invalid) if the text is not JSON, if it has an integer of more than 64 bits
+    /// (which would be altered), or if the kind of an object is not registered.
     pub fn read(&self, documents: &str) -> Result<Vec<(Kind, Value)>, ClientError> {
         let nothing = ObjectRef::new(&Kind::of("", "a document"), &ObjectKey::cluster(""));
         let mut objects = Vec::new();

@@ -7,6 +7,7 @@ use std::str::FromStr;
 use super::json::meta_field;
 use super::validate::{LABEL_VALUE, QUALIFIED, is_label_value, is_qualified};
 use super::value_ref::ValueRef;
+use homeostat::rt::Chain;
 
 /// Selects objects by their labels; the default selects all.
 ///
@@ -67,7 +68,7 @@ pub enum LabelOperator {
 }
 
 /// The error for an invalid selector.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct ParseSelectorError {
     text: String,
     rule: String,
@@ -94,6 +95,12 @@ impl ParseSelectorError {
 impl fmt::Display for ParseSelectorError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?} in a selector: {}", self.text, self.rule)
+    }
+}
+
+impl fmt::Debug for ParseSelectorError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&Chain(self), f)
     }
 }
 

@@ -93,7 +93,7 @@ enum Reaction {
 
 impl Reactor {
     /// Fails calls of this method, or all calls if `verb` is `None`. The error is a
-    /// [`Transport`](ClientError::Transport).
+    /// [`Transport`](homeostat_objects::ClientErrorKind::Transport).
     pub fn fail(verb: impl Into<Option<Verb>>) -> Self {
         let error = |object: &ObjectRef| ClientError::transport(object.clone(), "a reactor fails this call");
         Self::new(verb.into(), Reaction::Fail(Arc::new(error)))

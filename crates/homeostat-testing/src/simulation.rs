@@ -40,7 +40,7 @@ const SEED: &str = "HOMEOSTAT_SEED";
 ///
 /// Waits that do not use the clock block forever: [`CancellationToken::wait`](homeostat::CancellationToken::wait),
 /// channels, locks. Components that wait like this on their own thread are refused when they start
-/// ([`StartError::is_not_simulated`](homeostat::StartError::is_not_simulated)): watches of a channel, functions of a
+/// ([`NotSimulated`](homeostat::base::StartErrorKind::NotSimulated)): watches of a channel, functions of a
 /// manager, and an [`ObjectWatch`](homeostat_objects::ObjectWatch) of a client with
 /// [streams](homeostat_objects::ObjectStream::polled) that cannot be polled. A campaign of an elector is one turn, so
 /// it must return.

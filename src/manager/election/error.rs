@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::fmt;
 
+use crate::base::chain::debug_with_causes;
 use crate::run::error::{BoxError, Cancelled};
 
 /// The error of a [campaign](crate::Elector::campaign) or a [term](crate::manager::Term::check).
@@ -21,10 +22,8 @@ use crate::run::error::{BoxError, Cancelled};
 /// assert!(error.is_lost() && !error.is_cancelled());
 /// assert_eq!(error.to_string(), "the leadership of row is lost"); // the source says why
 /// ```
-#[derive(Debug)]
 pub struct ElectorError(ElectorCause);
 
-#[derive(Debug)]
 enum ElectorCause {
     Cancelled(Cancelled),
     Lost { elector: String, cause: BoxError },
@@ -79,3 +78,5 @@ impl Error for ElectorError {
         }
     }
 }
+
+debug_with_causes!(ElectorError);

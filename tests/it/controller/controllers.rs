@@ -17,6 +17,7 @@ use parking_lot::Mutex;
 
 use crate::stages::{SECOND, just_before, stage};
 use crate::until::until;
+use homeostat::base::StartErrorKind;
 
 type Outcome = Result<Action, BoxError>;
 type Key = &'static str;
@@ -525,7 +526,7 @@ fn settings_that_make_no_sense_are_refused() {
     let stopped = Watch::<Key, u32>::builder().clock(clock.clock()).push();
     stopped.stop();
     let controller = builder(&clock, reconcile).watch(stopped.watch(), |event| event.key().copied()).build().unwrap();
-    assert!(controller.start(&pool).unwrap_err().is_stopped());
+    assert_eq!(controller.start(&pool).unwrap_err().kind(), StartErrorKind::Stopped);
     let running =
         builder(&clock, reconcile).retry(Exponential::default().max_retries(0)).build().unwrap().start(&pool).unwrap();
     assert!(running.set_max_concurrent_reconciles(0).is_err());

@@ -23,6 +23,7 @@ use parking_lot::Mutex;
 use crate::stages::{PanicsInDisplay, SECOND};
 use crate::support::{HOUR, MS};
 use crate::until::until;
+use homeostat::base::StartErrorKind;
 
 type Key = &'static str;
 type Notes = Arc<Mutex<Vec<String>>>;
@@ -247,7 +248,7 @@ fn a_panic_during_the_start_of_a_component_is_a_failure_of_that_component() {
     let manager = Manager::builder().build().unwrap();
     let running = manager.start().unwrap();
     let error: StartError = manager.add(starting("vm", || panic!("out of luck"))).unwrap_err();
-    assert!(error.is_panic() && !error.is_invalid_setting(), "{error}");
+    assert_eq!(error.kind(), StartErrorKind::Panicked, "{error}");
     manager.add(controller("vm")).unwrap();
     assert_eq!(manager.enqueue("vm", "vm-1").unwrap(), EnqueueOutcome::Queued);
     let vms = manager.controller::<Key>("vm").unwrap();
@@ -542,7 +543,7 @@ fn a_controller_that_cannot_be_started_takes_no_keys() {
     let running = manager.start().unwrap();
     let vms = Controller::builder("vm", idle).clock(ManualClock::new().clock()).build().unwrap();
     let handle = vms.handle();
-    assert!(manager.add(vms).unwrap_err().is_invalid_setting());
+    assert_eq!(manager.add(vms).unwrap_err().kind(), StartErrorKind::InvalidSetting);
     assert_eq!(
         (handle.enqueue("vm-1"), handle.wait(&"vm-1", Duration::MAX)),
         (EnqueueOutcome::Closed, Err(WaitError::Stopped))

@@ -12,6 +12,7 @@ use homeostat::{
 };
 
 use crate::stages::SECOND;
+use homeostat::base::StartErrorKind;
 
 type Key = &'static str;
 type Plain = ControllerBuilder<Key>;
@@ -32,7 +33,8 @@ fn keys(_: &Context) -> Result<[Key; 1], Infallible> {
 fn refused<T>(outcome: Result<T, StartError>, expected: &str) {
     let error = outcome.map(drop).unwrap_err();
     assert_eq!(error.to_string(), expected);
-    assert!(error.is_invalid_setting() && std::error::Error::source(&error).is_none());
+    assert_eq!(error.kind(), StartErrorKind::InvalidSetting);
+    assert!(std::error::Error::source(&error).is_none());
 }
 
 /// The system can never start a thread of that name.
@@ -162,7 +164,7 @@ fn settings_of_workers_and_watches() {
     stopped.stop();
     let error = stopped.watch().subscribe(Subscriber::to_itself(&queue)).unwrap_err();
     assert_eq!(error.to_string(), "watch \"disks\" has been stopped");
-    assert!(error.is_stopped() && !error.is_invalid_setting());
+    assert_eq!(error.kind(), StartErrorKind::Stopped);
     let vms = plain("vm").watch(stopped.watch(), |event| event.key().copied()).build().unwrap();
     let manager = Manager::builder().build().unwrap();
     manager.add(vms).unwrap();

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
 use crossbeam_channel::{bounded, unbounded};
+use homeostat::base::StartErrorKind;
 use homeostat::manager::ManagerBuilder;
 use homeostat::{Action, BoxError, CancellationToken, Component, Context, Controller, Manager, ManualClock, Poller};
 use homeostat_host::FileElector;
@@ -379,7 +380,7 @@ fn components_are_added_or_refused_during_the_stop() {
                         Ok(()) => {
                             added.fetch_add(1, SeqCst);
                         }
-                        Err(error) => assert!(error.is_invalid_setting(), "{error}"),
+                        Err(error) => assert_eq!(error.kind(), StartErrorKind::InvalidSetting, "{error}"),
                     }
                 }
             });

@@ -120,7 +120,6 @@ fn everything_public_prints_something_short() {
     says(Reasons::POLL | Reasons::user(4), "Reasons(poll, user-4)");
     says(KeyState::Processing(PendingRerun::At(None)), "Processing(At(None))");
     says((EnqueueOutcome::Rerun, DroppedRun::PendingRerun, Shutdown::ServeReady), "(Rerun, PendingRerun, ServeReady)");
-    says((DequeueError, TryDequeueError::Empty), "(DequeueError, Empty)");
 }
 
 #[test]

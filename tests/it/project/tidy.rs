@@ -110,6 +110,11 @@ impl Source {
         Self { path: path.to_owned(), total: text.lines().count(), lines }
     }
 
+    /// Returns the lines without comments and tests.
+    pub(crate) fn code(&self) -> Vec<&str> {
+        self.lines.iter().map(|(_, line)| line.as_str()).collect()
+    }
+
     /// Returns whether the file has test code only.
     pub(crate) fn is_test(&self) -> bool {
         self.path.split('/').any(|part| part == "tests" || part == "models")

@@ -13,6 +13,7 @@ use log::Level;
 
 use crate::stages::logs::Logs;
 use crate::stages::{SECOND, held, just_before, stage};
+use homeostat::base::StartErrorKind;
 
 type Outcome = Result<Action, BoxError>;
 
@@ -76,10 +77,10 @@ fn workers_serve_keys_although_their_start_hooks_panic() {
 fn zero_threads_and_a_timeout_of_zero_are_refused_by_name_and_value() {
     let queue = WorkQueue::<&str>::new();
     let error = Workers::new(quiet).threads(0).start(&queue).unwrap_err();
-    assert!(error.is_invalid_setting());
+    assert_eq!(error.kind(), StartErrorKind::InvalidSetting);
     assert_eq!(error.to_string(), "threads is 0, but must be at least 1");
     let error = Workers::new(quiet).reconcile_timeout(Duration::ZERO).start(&queue).unwrap_err();
-    assert!(error.is_invalid_setting());
+    assert_eq!(error.kind(), StartErrorKind::InvalidSetting);
     assert_eq!(error.to_string(), "reconcile_timeout is 0ns, but must be longer than zero");
 }
 
@@ -90,7 +91,7 @@ fn a_thread_that_the_system_refuses_is_an_error_that_names_it() {
     let queue = WorkQueue::<&str>::new();
     let options = ThreadOptions::new().stack_size(1 << 60);
     let error = Workers::new(quiet).name("huge").thread_options(options).start(&queue).unwrap_err();
-    assert!(error.is_thread());
+    assert_eq!(error.kind(), StartErrorKind::Thread);
     assert_eq!(error.to_string(), "the system cannot start thread huge-0");
 }
 

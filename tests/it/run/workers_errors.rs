@@ -304,7 +304,7 @@ fn a_terminal_error_is_not_retried_and_sets_the_failures_to_zero() {
     assert_eq!(queue.state("vm"), KeyState::Idle);
     assert_eq!((workers.metrics().retries, workers.metrics().terminal_errors), (2, 1));
     let line = logs.wait_for(Level::Warn, "parked");
-    assert_eq!(line.field("error"), "the store says no: the store says no: no such port");
+    assert_eq!(line.field("error"), "the store says no: no such port");
     queue.enqueue("vm");
     clock.wait_for_sleepers(1);
     assert_eq!(attempts.try_iter().collect::<Vec<_>>(), [1, 2, 3, 1]);

@@ -5,6 +5,7 @@
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, unbounded};
+use homeostat::base::StartErrorKind;
 use homeostat::watch::SourceHandle;
 use homeostat::{BoxError, Context, ManualClock, Poller, WorkQueue};
 
@@ -149,7 +150,7 @@ fn a_period_of_zero_and_a_jitter_out_of_range_are_refused_by_name_and_value() {
     let queue = WorkQueue::<&str>::new();
     let refused = |period, share| {
         let error = Poller::new(period, recording().0).jitter(share).clock(queue.clock()).start(&queue).unwrap_err();
-        assert!(error.is_invalid_setting());
+        assert_eq!(error.kind(), StartErrorKind::InvalidSetting);
         error.to_string()
     };
     assert_eq!(refused(Duration::ZERO, 0.0), "period is 0ns, but must be longer than zero");

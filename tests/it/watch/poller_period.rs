@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, unbounded};
+use homeostat::base::StartErrorKind;
 use homeostat::watch::SourceHandle;
 use homeostat::{BoxError, Context, ManualClock, Poller, WorkQueue};
 
@@ -179,7 +180,7 @@ fn a_period_of_zero_is_refused_and_changes_nothing() {
     clock.wait_for_sleepers(IDLE);
     clock.advance(4 * SECOND);
     let error = poller.set_period(Duration::ZERO).unwrap_err();
-    assert!(error.is_invalid_setting());
+    assert_eq!(error.kind(), StartErrorKind::InvalidSetting);
     assert_eq!(error.to_string(), "period is 0ns, but must be longer than zero");
     next_poll_is_in(&clock, &starts, 6 * SECOND);
     poller.stop();

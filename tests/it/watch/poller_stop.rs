@@ -16,6 +16,7 @@ use log::Level;
 use crate::stages::logs::Logs;
 use crate::stages::{SECOND, held, just_before, stage};
 use homeostat::Running;
+use homeostat::base::StartErrorKind;
 
 const PERIOD: Duration = Duration::from_secs(60);
 const IDLE: usize = 2;
@@ -213,7 +214,7 @@ fn a_thread_that_the_system_refuses_is_an_error_that_names_it() {
     let list = |_cx: &Context| -> Keys { Ok(vec![]) };
     let error =
         Poller::new(PERIOD, list).name("huge").thread_options(options).clock(queue.clock()).start(&queue).unwrap_err();
-    assert!(error.is_thread());
+    assert_eq!(error.kind(), StartErrorKind::Thread);
     assert_eq!(error.to_string(), "the system cannot start thread huge-watchdog");
     assert!(std::error::Error::source(&error).is_some());
 }

@@ -270,7 +270,9 @@ fn errors_name_the_path_and_have_the_cause_as_source() {
     for path in [folder.path().join("missing/lock"), folder.path().to_owned(), path.join("lock"), PathBuf::new()] {
         let error = elector(&path, "none").campaign(&Context::detached()).unwrap_err();
         assert_eq!(error.to_string(), format!("cannot lock {}", path.display()));
-        assert!(error.source().unwrap().is::<io::Error>() && !error.is_cancelled());
+        let cause = error.source().unwrap();
+        assert!(cause.is::<io::Error>() && !error.is_cancelled());
+        assert_eq!(format!("{error:?}"), format!("{error}\nCaused by: {cause}"));
     }
     // Without a file there is no leader.
     assert!(!is_led(&FileElector::new(folder.path().join("missing/lock"))));

@@ -76,7 +76,8 @@ impl Discovery {
     ///
     /// # Errors
     ///
-    /// Returns [`ClientError::KindNotServed`] if the server does not serve the kind, or the errors of a request.
+    /// Returns [`KindNotServed`](homeostat_objects::ClientErrorKind::KindNotServed) if the server does not serve the
+    /// kind, or the errors of a request.
     pub(super) fn find(
         &self,
         transport: &HttpTransport,
@@ -95,7 +96,8 @@ impl Discovery {
     ///
     /// # Errors
     ///
-    /// Returns [`ClientError::KindNotServed`] if the server does not serve the kind, or the errors of a request.
+    /// Returns [`KindNotServed`](homeostat_objects::ClientErrorKind::KindNotServed) if the server does not serve the
+    /// kind, or the errors of a request.
     pub(super) fn read(
         &self,
         transport: &HttpTransport,

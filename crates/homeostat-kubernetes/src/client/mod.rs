@@ -122,7 +122,7 @@ pub enum FieldValidation {
     Ignore,
     /// Like [`Ignore`](Self::Ignore), with a warning for each such field.
     Warn,
-    /// Refuse the write as [invalid](ClientError::Invalid).
+    /// Refuse the write as [invalid](homeostat_objects::ClientErrorKind::Invalid).
     Strict,
 }
 
@@ -306,7 +306,8 @@ impl KubernetesClient {
     ///
     /// # Errors
     ///
-    /// Returns [`ClientError::KindNotServed`] if the server does not serve the kind, or the errors of a request.
+    /// Returns [`KindNotServed`](homeostat_objects::ClientErrorKind::KindNotServed) if the server does not serve the
+    /// kind, or the errors of a request.
     pub fn served_kind(&self, kind: &Kind) -> Result<ServedKind, ClientError> {
         let object = ObjectRef::new(kind, &ObjectKey::cluster(""));
         self.shared.discovery.read(&self.shared.transport, &object, None)

@@ -112,8 +112,9 @@ impl KubernetesClient {
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`get`](homeostat_objects::Client::get), or [`NotFound`](ClientError::NotFound) or
-    /// [`Invalid`](ClientError::Invalid) if the kind has no subresource `scale`.
+    /// Returns the errors of [`get`](homeostat_objects::Client::get), or
+    /// [`NotFound`](homeostat_objects::ClientErrorKind::NotFound) or
+    /// [`Invalid`](homeostat_objects::ClientErrorKind::Invalid) if the kind has no subresource `scale`.
     pub fn scale(&self, kind: &Kind, key: &ObjectKey) -> Result<Scale, ClientError> {
         let object = ObjectRef::new(kind, key);
         let path = |plural: &str| Ok(RequestPath::of_object(kind, plural, key)?.subresource("scale"));
@@ -125,8 +126,9 @@ impl KubernetesClient {
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`patch`](homeostat_objects::Client::patch), or [`NotFound`](ClientError::NotFound) or
-    /// [`Invalid`](ClientError::Invalid) if the kind has no subresource `scale`.
+    /// Returns the errors of [`patch`](homeostat_objects::Client::patch), or
+    /// [`NotFound`](homeostat_objects::ClientErrorKind::NotFound) or
+    /// [`Invalid`](homeostat_objects::ClientErrorKind::Invalid) if the kind has no subresource `scale`.
     pub fn set_scale(&self, kind: &Kind, key: &ObjectKey, desired: u32) -> Result<Scale, ClientError> {
         let object = ObjectRef::new(kind, key);
         let body = json!({"spec": {"replicas": desired}});
@@ -141,7 +143,7 @@ impl KubernetesClient {
     /// # Errors
     ///
     /// Returns the errors of [`list`](homeostat_objects::Client::list). A field selector that the server does not
-    /// support is [invalid](ClientError::Invalid).
+    /// support is [invalid](homeostat_objects::ClientErrorKind::Invalid).
     pub fn table(&self, kind: &Kind, query: &Query) -> Result<ObjectTable, ClientError> {
         let fields = query.fields.to_query(|_| true);
         let path = |plural: &str| selected(kind, plural, query, &fields);

@@ -30,8 +30,8 @@ impl KubernetesClient {
     ///
     /// # Errors
     ///
-    /// Returns the errors of `send`. Returns [`ClientError::Invalid`] if the client would have to select by a field
-    /// outside the metadata, but reads metadata only.
+    /// Returns the errors of `send`. Returns [`Invalid`](homeostat_objects::ClientErrorKind::Invalid) if the client
+    /// would have to select by a field outside the metadata, but reads metadata only.
     pub(super) fn with_fields<T>(
         &self,
         kind: &Kind,

@@ -139,7 +139,7 @@ impl EventStream {
     fn begin(&mut self) -> Result<(), ClientError> {
         let refusal = if self.client.mode_streams(&self.kind) {
             match self.connect(None) {
-                Err(error @ ClientError::Invalid { .. }) => {
+                Err(error) if error.is_invalid() => {
                     self.client.note_refused_streaming(&self.kind, &error.to_string());
                     error
                 }
@@ -301,9 +301,7 @@ impl Iterator for EventStream {
                 ReadStep::Item(Ok(event)) => return Some(Ok(event)),
                 ReadStep::Unreadable(error) => return Some(Err(error)),
                 // An object that cannot be decoded does not affect the others.
-                ReadStep::Item(Err(error @ ClientError::Invalid { .. }))
-                    if self.connection.is_some() && self.has_begun =>
-                {
+                ReadStep::Item(Err(error)) if error.is_invalid() && self.connection.is_some() && self.has_begun => {
                     return Some(Err(error));
                 }
                 ReadStep::Item(Err(error)) => {

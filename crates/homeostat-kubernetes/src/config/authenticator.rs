@@ -16,7 +16,7 @@ use super::process::Messages;
 use super::secret::Secret;
 use crate::sync::Mutex;
 use homeostat::base::{CancellationToken, Clock, ThreadOptions};
-use homeostat::rt::{Monitor, Nanos, shielded};
+use homeostat::rt::{Chain, Monitor, Nanos, shielded};
 
 /// How long a token file's content is used before the file is read again, as in client-go.
 const FILE_PERIOD: Duration = Duration::from_secs(60);
@@ -86,7 +86,6 @@ enum Renewal {
 }
 
 /// The error when no credentials can be provided.
-#[derive(Debug)]
 pub(crate) enum AuthError {
     File { path: PathBuf, error: std::io::Error },
     EmptyFile { path: PathBuf },
@@ -329,6 +328,12 @@ impl fmt::Display for AuthError {
             Self::EmptyFile { path } => write!(f, "the token file {} is empty", path.display()),
             Self::Exec(error) => error.fmt(f),
         }
+    }
+}
+
+impl fmt::Debug for AuthError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&Chain(self), f)
     }
 }
 

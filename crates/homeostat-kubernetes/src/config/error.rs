@@ -4,7 +4,7 @@ use std::error::Error;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use homeostat::rt::one_line;
+use homeostat::rt::{Chain, one_line};
 use homeostat::run::BoxError;
 
 /// The error for connection settings that cannot be found or read. It names the file and the field, and never shows a
@@ -18,7 +18,6 @@ use homeostat::run::BoxError;
 /// let error = Kubeconfig::parse("clusters: []", "/etc/app").and_then(|file| file.config()).unwrap_err();
 /// assert_eq!(error.to_string(), "kubeconfig: current-context is not set; name one of the contexts: (none)");
 /// ```
-#[derive(Debug)]
 pub struct ConfigError {
     /// The file or other source of the settings.
     origin: String,
@@ -47,6 +46,12 @@ impl fmt::Display for ConfigError {
         // Names in settings may contain escape codes for terminals.
         write!(f, "{}: {}", one_line(&self.origin), one_line(&self.fault))?;
         self.source.as_ref().map_or(Ok(()), |source| write!(f, ": {}", one_line(source)))
+    }
+}
+
+impl fmt::Debug for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&Chain(self), f)
     }
 }
 

@@ -19,7 +19,7 @@ use super::field::{Field, FieldList};
 use super::process::{self, Messages};
 use super::secret::Secret;
 use homeostat::base::CancellationToken;
-use homeostat::rt::one_line;
+use homeostat::rt::{Chain, one_line};
 
 /// The protocol versions that this client supports.
 const VERSIONS: [&str; 2] = ["client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1"];
@@ -71,7 +71,6 @@ pub(crate) struct ExecCredentials {
 }
 
 /// The error of a plugin: command, fault and standard error.
-#[derive(Debug)]
 pub(crate) struct ExecError {
     command: OsString,
     fault: String,
@@ -230,6 +229,12 @@ impl fmt::Display for ExecError {
             write!(f, "; it says: {}", one_line(&self.messages))?;
         }
         if self.hint.is_empty() { Ok(()) } else { write!(f, "; {}", one_line(&self.hint)) }
+    }
+}
+
+impl fmt::Debug for ExecError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&Chain(self), f)
     }
 }
 

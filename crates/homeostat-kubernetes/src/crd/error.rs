@@ -3,10 +3,11 @@
 use std::error::Error;
 use std::fmt;
 
+use homeostat::rt::Chain;
 use homeostat::run::BoxError;
 
 /// The error for a type that no definition can describe.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct SchemaError {
     /// The Rust type of the objects.
     subject: String,
@@ -28,11 +29,16 @@ impl fmt::Display for SchemaError {
     }
 }
 
+impl fmt::Debug for SchemaError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&Chain(self), f)
+    }
+}
+
 impl Error for SchemaError {}
 
 /// The error of an [installation](super::CustomResourceDefinition::install): the server refuses the definition, or
 /// does not serve the kind in time.
-#[derive(Debug)]
 pub struct InstallError {
     definition: String,
     fault: String,
@@ -49,7 +55,7 @@ impl InstallError {
         Self { is_timeout: true, ..Self::new(definition, fault) }
     }
 
-    /// Adds the cause. The text of the error includes it.
+    /// Adds the cause.
     pub(super) fn caused_by(self, source: impl Into<BoxError>) -> Self {
         Self { source: Some(source.into()), ..self }
     }
@@ -63,13 +69,41 @@ impl InstallError {
 
 impl fmt::Display for InstallError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "definition {}: {}", self.definition, self.fault)?;
-        self.source.as_ref().map_or(Ok(()), |source| write!(f, ": {source}"))
+        write!(f, "definition {}: {}", self.definition, self.fault)
+    }
+}
+
+impl fmt::Debug for InstallError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&Chain(self), f)
     }
 }
 
 impl Error for InstallError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
-        self.source.as_ref().map(|source| &**source as &(dyn Error + 'static))
+        self.source.as_ref().map(|source| &**source as _)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::config::ConfigError;
+    use crate::http::RequestError;
+    use crate::http::request_error::RequestFault;
+
+    #[test]
+    fn errors_print_their_text_and_their_causes() {
+        let text = |error: &(dyn Error + 'static)| format!("{error:?}");
+        let lost = RequestError::new("GET", "https://k/api", RequestFault::Lost("reset".to_owned()));
+        assert_eq!(text(&lost), "GET https://k/api: the connection broke: reset");
+        let refused = InstallError::new("sites.example.com", "the server refuses it").caused_by(lost);
+        assert_eq!(
+            text(&refused),
+            "definition sites.example.com: the server refuses it\nCaused by: GET https://k/api: the connection broke: reset"
+        );
+        assert_eq!(text(&SchemaError::new("Site", "spec.size", "is no number")), "Site: spec.size: is no number");
+        let config = ConfigError::new("kubeconfig", "token cannot be read").caused_by("it is empty");
+        assert_eq!(text(&config), "kubeconfig: token cannot be read: it is empty");
     }
 }

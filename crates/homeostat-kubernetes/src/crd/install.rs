@@ -10,7 +10,7 @@ use super::error::InstallError;
 use homeostat::base::Exponential;
 use homeostat::rt::Chain;
 use homeostat::run::Context;
-use homeostat_objects::{Client, ClientError, FieldOwner, Kind, ObjectKey, Query, SharedObject};
+use homeostat_objects::{Client, ClientError, ClientErrorKind, FieldOwner, Kind, ObjectKey, Query, SharedObject};
 
 /// The shortest and longest delay between two checks of the definition.
 const FIRST_DELAY: Duration = Duration::from_millis(20);
@@ -79,7 +79,7 @@ impl CustomResourceDefinition {
             let definition = match applied.take() {
                 Some(definition) => definition,
                 None => match client.get(&Self::KIND, &ObjectKey::cluster(self.name())) {
-                    Err(ClientError::NotFound { .. }) => match apply(client) {
+                    Err(error) if error.is_not_found() => match apply(client) {
                         Err(error) if is_passing(&error) => return Ok(Some(Chain(&error).to_string())),
                         applied => applied.map_err(failed)?,
                     },
@@ -116,7 +116,13 @@ fn served(client: &dyn Client, kind: &Kind, definition: &str) -> Result<Option<S
 
 /// Returns whether an error may disappear while a server starts to serve a kind.
 fn is_passing(error: &ClientError) -> bool {
-    error.is_not_found() || error.is_kind_not_served() || error.is_transport() || error.is_too_many_requests()
+    matches!(
+        error.kind(),
+        ClientErrorKind::NotFound
+            | ClientErrorKind::KindNotServed
+            | ClientErrorKind::Transport
+            | ClientErrorKind::TooManyRequests { .. }
+    )
 }
 
 /// Determines the progress from the conditions that the server has set.

@@ -6,13 +6,12 @@ use std::io;
 
 use ureq::Timeout;
 
-use homeostat::rt::one_line;
+use homeostat::rt::{Chain, one_line};
 
 /// The error of a request to an API server that received no usable answer. It is the source of a
-/// [`ClientError::Transport`](homeostat_objects::ClientError::Transport).
+/// [`Transport`](homeostat_objects::ClientErrorKind::Transport).
 ///
 /// The text names the verb, the URL and the cause.
-#[derive(Debug)]
 pub struct RequestError {
     verb: String,
     url: String,
@@ -87,10 +86,15 @@ impl fmt::Display for RequestError {
     }
 }
 
+impl fmt::Debug for RequestError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&Chain(self), f)
+    }
+}
+
 impl Error for RequestError {}
 
 /// The error of a connection that could not be opened.
-#[derive(Debug)]
 pub(crate) struct ConnectError {
     fault: String,
     cause: Option<io::Error>,
@@ -106,6 +110,12 @@ impl fmt::Display for ConnectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.fault)?;
         self.cause.as_ref().map_or(Ok(()), |cause| write!(f, ": {cause}"))
+    }
+}
+
+impl fmt::Debug for ConnectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&Chain(self), f)
     }
 }
 

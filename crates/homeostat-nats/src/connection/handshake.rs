@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rustls::{ClientConnection, StreamOwned};
 
 use super::super::address::ServerAddress;
-use super::super::error::{NatsError, NatsErrorKind};
+use super::super::error::NatsError;
 use super::super::options::NatsOptions;
 use super::super::protocol::{Frame, FrameParser};
 use super::info::{ServerInfo, introduction};
@@ -64,7 +64,7 @@ fn find(
 ) -> Result<Vec<SocketAddr>, NatsError> {
     look_ups.find(&address.host, address.port, deadline, Some(closing)).map_err(|error| {
         let reason = match error {
-            LookUpError::Stopped => return NatsError::new(NatsErrorKind::Closed),
+            LookUpError::Stopped => return NatsError::closed(),
             LookUpError::TimedOut => "the system does not answer within the connect timeout".to_owned(),
             LookUpError::Failed(error) => error.to_string(),
         };
@@ -142,7 +142,7 @@ fn introduce(
             Ok(Frame::Err(reason)) => {
                 let lower = reason.to_ascii_lowercase();
                 return Err(if lower.contains("authorization") || lower.contains("authentication") {
-                    NatsError::new(NatsErrorKind::Unauthorized { server: address.to_string(), reason })
+                    NatsError::unauthorized(address, &reason)
                 } else {
                     NatsError::connect(format!("the server reports {reason:?}"))
                 });

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::super::error::{NatsError, NatsErrorKind};
+use super::super::error::NatsError;
 use super::super::protocol::NatsMessage;
 use homeostat::base::Clock;
 use homeostat::rt::{Monitor, Nanos};
@@ -130,9 +130,7 @@ impl MailboxItem {
     pub(super) fn into_result(self, subject: &str) -> Result<NatsMessage, NatsError> {
         match self {
             Self::Message(message, _) => Ok(message),
-            Self::Dropped(dropped) => {
-                Err(NatsError::new(NatsErrorKind::SlowConsumer { subject: subject.to_owned(), dropped }))
-            }
+            Self::Dropped(dropped) => Err(NatsError::slow_consumer(subject, dropped)),
             Self::Ended(error) => Err(error),
         }
     }

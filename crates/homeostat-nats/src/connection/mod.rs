@@ -30,7 +30,7 @@ pub(super) use self::state::REFUSED;
 use self::state::{LinkPhase, Outgoing};
 pub use self::subscription::NatsSubscription;
 use super::address::ServerAddress;
-use super::error::{NatsError, NatsErrorKind};
+use super::error::NatsError;
 use super::options::NatsOptions;
 use super::protocol::{NatsHeaders, NatsMessage};
 use crate::sync::Mutex;
@@ -299,11 +299,7 @@ impl NatsConnection {
     pub(super) fn pause(&self, deadline: Nanos) -> Result<(), NatsError> {
         let shared = Arc::clone(&self.handle.shared);
         let _wakeup = self.stop.as_ref().map(|stop| stop.on_cancel(move || shared.wake()));
-        if self.handle.shared.pause(deadline, self.stop.as_ref()) {
-            Ok(())
-        } else {
-            Err(NatsError::new(NatsErrorKind::Closed))
-        }
+        if self.handle.shared.pause(deadline, self.stop.as_ref()) { Ok(()) } else { Err(NatsError::closed()) }
     }
 
     /// Returns whether the server reports that it has `JetStream`.
@@ -321,14 +317,14 @@ impl ConnectionHandle {
             Ok(joiner) => self.threads.lock().push(joiner),
             Err(error) => {
                 self.shared.link.with(|link| link.threads -= 1);
-                return Err(NatsError::new(NatsErrorKind::Thread { name, reason: error.to_string() }));
+                return Err(NatsError::thread(&name, error));
             }
         }
         Ok(())
     }
 
     fn close(&self) {
-        self.shared.close(&NatsError::new(NatsErrorKind::Closed));
+        self.shared.close(&NatsError::closed());
         let threads = std::mem::take(&mut *self.threads.lock());
         if self.shared.wait_for_threads(JOIN) {
             threads.into_iter().for_each(Joiner::join);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::super::address::ServerAddress;
-use super::super::error::{NatsError, NatsErrorKind};
+use super::super::error::NatsError;
 use super::super::protocol::{Frame, FrameParser};
 use super::handshake::{Established, establish};
 use super::info::ServerInfo;
@@ -13,6 +13,7 @@ use super::pool::{Attempt, ServerPool};
 use super::shared::{LinkShared, ThreadEnd};
 use super::state::Notice;
 use super::transport::TransportReader;
+use homeostat::rt::Chain;
 
 impl LinkShared {
     /// The body of the reader thread. Connects, reads until the connection ends, and reconnects.
@@ -40,7 +41,7 @@ impl LinkShared {
         loop {
             let Attempt::Connect(delay, address) = pool.next() else {
                 let last = self.link.with(|link| link.last_error.clone());
-                self.close(&last.unwrap_or_else(|| NatsError::new(NatsErrorKind::Closed)));
+                self.close(&last.unwrap_or_else(NatsError::closed));
                 return None;
             };
             if !self.sleep(delay) {
@@ -59,8 +60,11 @@ impl LinkShared {
                     if self.link.with(|link| link.state.is_closed()) {
                         return None;
                     }
-                    let server = address.to_string();
-                    log::warn!(connection = name, server:%, error:%; "{name}: cannot connect to {server}: {error}");
+                    let (server, shown) = (address.to_string(), Chain(&error));
+                    log::warn!(
+                        connection = name, server:%, error:% = shown;
+                        "{name}: cannot connect to {server}: {shown}"
+                    );
                     let over = pool.is_round_over();
                     self.link.change(|link| {
                         link.last_error = Some(error.clone());
@@ -121,7 +125,7 @@ impl LinkShared {
                 match parser.next_frame() {
                     Ok(Some(Frame::Info(json))) => {
                         if let Err(error) = self.take_info(&json, pool) {
-                            break Some(error.to_string());
+                            break Some(Chain(&error).to_string());
                         }
                     }
                     Ok(Some(frame)) => frames.push(frame),

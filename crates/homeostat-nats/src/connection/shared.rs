@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::super::error::{NatsError, NatsErrorKind};
+use super::super::error::NatsError;
 use super::super::options::NatsOptions;
 use super::super::protocol::NatsMessage;
 use super::info::ServerInfo;
@@ -15,7 +15,7 @@ use super::state::{Blocked, LinkPhase, LinkState, Notice, Outgoing};
 use super::transport::{SocketCloser, Transport};
 use super::turn::{Turn, TurnBuffers};
 use homeostat::base::CancellationToken;
-use homeostat::rt::{AutoResetEvent, Monitor, Nanos};
+use homeostat::rt::{AutoResetEvent, Chain, Monitor, Nanos};
 use homeostat_net::NameLookUps;
 
 pub(super) struct LinkShared {
@@ -94,9 +94,9 @@ impl LinkShared {
             LinkPhase::Connected => Some(Ok(())),
             LinkPhase::Closed(error) => Some(Err(error.clone())),
             LinkPhase::Connecting if link.state.connects() > 0 || retry => Some(Ok(())),
-            LinkPhase::Connecting => link
-                .first_round_over
-                .then(|| Err(NatsError::new(NatsErrorKind::Unreachable(std::mem::take(&mut link.first_round))))),
+            LinkPhase::Connecting => {
+                link.first_round_over.then(|| Err(NatsError::unreachable(&std::mem::take(&mut link.first_round))))
+            }
         });
         outcome.unwrap_or(Ok(()))
     }
@@ -160,13 +160,13 @@ impl LinkShared {
         let _wakeup = stop.map(|stop| {
             let (shared, mailbox) = (Arc::clone(self), Arc::clone(&mailbox));
             stop.on_cancel(move || {
-                mailbox.change(|state| state.end(NatsError::new(NatsErrorKind::Closed)));
+                mailbox.change(|state| state.end(NatsError::closed()));
                 shared.wake();
             })
         });
         let send = |state: &mut LinkState<_>| {
             if stop.is_some_and(CancellationToken::is_cancelled) {
-                return Err(Blocked::Failed(NatsError::new(NatsErrorKind::Closed)));
+                return Err(Blocked::Failed(NatsError::closed()));
             }
             state.request(message, Arc::clone(&mailbox))
         };
@@ -269,7 +269,7 @@ impl LinkShared {
     /// Logs an error that leaves the connection open.
     fn refused(&self, error: NatsError) {
         let connection = self.options.name.as_str();
-        let text = error.to_string();
+        let text = Chain(&error).to_string();
         let now = self.options.clock.nanos();
         let count = self.link.with(|link| {
             link.last_error = Some(error);
@@ -303,7 +303,7 @@ pub(super) struct ThreadEnd<'a>(pub(super) &'a LinkShared);
 
 impl Drop for ThreadEnd<'_> {
     fn drop(&mut self) {
-        self.0.close(&NatsError::new(NatsErrorKind::Closed));
+        self.0.close(&NatsError::closed());
         self.0.link.change(|link| link.threads -= 1);
     }
 }

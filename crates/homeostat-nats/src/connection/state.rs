@@ -9,7 +9,7 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
-use super::super::error::{NatsError, NatsErrorKind};
+use super::super::error::NatsError;
 use super::super::protocol::{
     Frame, NatsHeaders, NatsMessage, check_subject, write_publish, write_subscribe, write_unsubscribe,
 };
@@ -184,8 +184,7 @@ impl<S: Clone> LinkState<S> {
             return;
         }
         self.phase = LinkPhase::Connecting;
-        let error = NatsErrorKind::Disconnected { server: self.server.clone(), reason: reason.to_owned() };
-        self.fail_pending(&NatsError::new(error), notices);
+        self.fail_pending(&NatsError::disconnected(&self.server, reason), notices);
     }
 
     /// Ends everything. Later calls do nothing.
@@ -238,8 +237,7 @@ impl<S: Clone> LinkState<S> {
         let number = message.subject.strip_prefix(&self.inbox).and_then(|number| number.parse().ok());
         let Some(request) = number.and_then(|number: u64| self.requests.remove(&number)) else { return };
         notices.push(if message.headers.status() == Some(503) && message.payload.is_empty() {
-            let error = NatsError::new(NatsErrorKind::NoResponders { subject: request.subject });
-            Notice::Ended(request.receiver, error)
+            Notice::Ended(request.receiver, NatsError::no_responders(&request.subject))
         } else {
             Notice::Message(request.receiver, message)
         });
@@ -258,7 +256,7 @@ impl<S: Clone> LinkState<S> {
             return Err(format!("the server reports {text:?}"));
         }
         let subject = text.split('"').nth(1).unwrap_or_default().to_owned();
-        let error = NatsError::new(NatsErrorKind::PermissionsViolation(text.to_owned()));
+        let error = NatsError::permissions_violation(text);
         // The subject is text from the server and may contain anything.
         if lower.starts_with("permissions violation for subscription") {
             if subject == format!("{}*", self.inbox) {
@@ -323,8 +321,7 @@ impl<S: Clone> LinkState<S> {
         if size > self.max_payload {
             let what = format!("the message for subject {subject:?}");
             let of = "max_payload of the server";
-            let error = NatsErrorKind::TooLarge { what, size, limit: self.max_payload, of };
-            return Err(Blocked::Failed(NatsError::new(error)));
+            return Err(Blocked::Failed(NatsError::too_large(&what, size, self.max_payload, of)));
         }
         Ok(write_publish(&mut self.out, subject, reply, headers, payload).map_err(NatsError::from)?)
     }

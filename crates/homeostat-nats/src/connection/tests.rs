@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use super::super::error::NatsError;
+use super::super::error::{NatsError, NatsErrorKind};
 use super::super::protocol::{Frame, FrameParser, NatsHeaders, NatsMessage};
 use super::state::{Blocked, LinkPhase, LinkState, MOST_ASKED, Notice, Outgoing};
 
@@ -201,7 +201,7 @@ proptest! {
                     prop_assert!(world.requests.is_empty() && world.flushes.is_empty(), "every call has ended");
                 }
                 Event::Close => {
-                    state.close(&NatsError::new(super::NatsErrorKind::Closed), &mut notices);
+                    state.close(&NatsError::closed(), &mut notices);
                     (closed, server) = (true, None);
                     world.take(std::mem::take(&mut notices));
                     prop_assert!(world.requests.is_empty() && world.flushes.is_empty());
@@ -312,7 +312,7 @@ fn a_refused_inbox_fails_all_requests_until_the_next_connection() {
     let notices = received(&mut state, Frame::Err(text.into()));
     assert_eq!(notices, Ok(vec![format!("first: {shown}"), shown.clone()]));
     let Err(Blocked::Failed(error)) = state.request(outgoing("a"), "second") else { panic!("not refused") };
-    assert!(error.is_permissions_violation() && error.to_string() == shown, "{error}");
+    assert!(error.kind() == NatsErrorKind::PermissionsViolation && error.to_string() == shown, "{error}");
     state.disconnected("cut", &mut Vec::new());
     assert!(matches!(state.request(outgoing("a"), "third"), Err(Blocked::NotNow)));
     state.connected("one", 100, &mut Vec::new());
@@ -349,7 +349,7 @@ fn large_messages_are_refused_with_both_sizes_and_a_full_buffer_blocks() {
     let headers = NatsHeaders::new();
     let error = state.publish(Outgoing { subject: "a", reply: None, headers: &headers, payload: &[0; 101] });
     let Err(Blocked::Failed(error)) = error else { panic!("not refused") };
-    assert!(error.is_too_large());
+    assert_eq!(error.kind(), NatsErrorKind::TooLarge);
     let text = "the message for subject \"a\" has 101 bytes, but max_payload of the server allows 100 bytes";
     assert_eq!(error.to_string(), text);
     let mut sent = 0;

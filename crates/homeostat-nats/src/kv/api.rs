@@ -165,10 +165,9 @@ impl ApiError {
         if NOT_ENABLED.contains(&err_code) {
             return no_jetstream(connection);
         }
-        let what = what.to_owned();
         match remedy(err_code, &description) {
-            Some(remedy) => NatsError::new(NatsErrorKind::Full { what, err_code, description, remedy }),
-            None => NatsError::new(NatsErrorKind::JetStream { what, code, err_code, description }),
+            Some(remedy) => NatsError::full(what, err_code, &description, remedy),
+            None => NatsError::jetstream(what, code, err_code, &description),
         }
     }
 }
@@ -184,7 +183,7 @@ fn remedy(err_code: u64, description: &str) -> Option<&'static str> {
 }
 
 pub(super) fn no_jetstream(connection: &NatsConnection) -> NatsError {
-    NatsError::new(NatsErrorKind::NoJetStream { server: connection.status().server })
+    NatsError::no_jetstream(&connection.status().server)
 }
 
 /// Sends an API request, and parses its answer. If `is_read`, repeats it after a disconnect or without an answer.
@@ -199,7 +198,7 @@ pub(super) fn call<R: DeserializeOwned>(
     let subject = format!("$JS.API.{method}");
     match send(connection, &subject, &NatsHeaders::new(), &payload, is_read, connection.request_timeout()) {
         Ok(answer) => parse(&what, &answer.payload),
-        Err(error) if error.is_no_responders() => Err(no_jetstream(connection)),
+        Err(error) if error.kind() == NatsErrorKind::NoResponders => Err(no_jetstream(connection)),
         Err(error) => Err(error),
     }
 }
@@ -231,8 +230,8 @@ pub(super) fn send(
             }
             Err(error) => error,
         };
-        let unheard = error.is_no_responders() && repeats < REPEATS;
-        if left.is_zero() || !(unheard || (is_read && error.is_disconnected())) {
+        let unheard = error.kind() == NatsErrorKind::NoResponders && repeats < REPEATS;
+        if left.is_zero() || !(unheard || (is_read && error.kind() == NatsErrorKind::Disconnected)) {
             return Err(error);
         }
         if unheard {
@@ -253,8 +252,7 @@ pub(crate) fn need_version(connection: &NatsConnection, option: &str, needs: &'s
     if numbers(&status.version) >= numbers(needs) {
         return Ok(());
     }
-    let server = format!("{} has version {}", status.server, status.version);
-    Err(NatsError::new(NatsErrorKind::Unsupported { what: option.to_owned(), needs, server }))
+    Err(NatsError::unsupported(option, needs, format_args!("{} has version {}", status.server, status.version)))
 }
 
 /// Parses the numbers of a version such as `2.11.0-beta`.

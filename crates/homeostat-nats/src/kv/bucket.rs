@@ -19,8 +19,8 @@ use super::watch_options::{KvWatchOptions, SHORTEST_HEARTBEAT};
 ///
 /// Clones are cheap. A key has parts of letters, digits and `- / _ =`, joined by dots. Each write gives its key a
 /// revision, which rises across the whole bucket. Reads are repeated after a reconnect. If a write fails with an error
-/// that [is disconnected](NatsError::is_disconnected) or [is a timeout](NatsError::is_timeout), it may have been
-/// executed.
+/// that [is disconnected](crate::NatsErrorKind::Disconnected) or [is a timeout](NatsError::is_timeout), it may have
+/// been executed.
 ///
 /// The bucket is in the `JetStream` that answers the account on the connected server. A domain cannot be chosen here:
 /// connect to a server of that domain, or set `default_js_domain` for the account on a leaf node.
@@ -214,7 +214,7 @@ impl KvBucket {
             let half = self.connection.request_timeout() / 2;
             match send(&self.connection, subject, &NatsHeaders::new(), body, true, half) {
                 Ok(answer) => return from_direct(&self.what(key), &self.prefix, answer),
-                Err(error) if error.is_no_responders() || error.is_timeout() => {}
+                Err(error) if error.kind() == NatsErrorKind::NoResponders || error.is_timeout() => {}
                 Err(error) => return Err(error),
             }
         }
@@ -311,7 +311,7 @@ pub(super) fn info(connection: &NatsConnection, bucket: &str) -> Result<StreamIn
 }
 
 pub(super) fn no_bucket(name: &str) -> NatsError {
-    NatsError::new(NatsErrorKind::NotFound(format!("bucket {name:?}")))
+    NatsError::not_found(format_args!("bucket {name:?}"))
 }
 
 impl fmt::Debug for KvBucket {

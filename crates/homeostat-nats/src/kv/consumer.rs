@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::super::error::{NatsError, NatsErrorKind};
+use super::super::error::NatsError;
 use super::super::protocol::NatsMessage;
 use super::api::{self, ConsumerConfig, NO_MESSAGE, STREAM_NOT_FOUND};
 use super::config::stream_name;
@@ -96,8 +96,11 @@ impl KvWatch {
             'l' => !self.progress.is_synced(),
             _ => number == self.ordered.serial() && self.ordered.is_confirming(),
         };
-        let error = NatsErrorKind::PermissionsViolation(String::from_utf8_lossy(&message.payload).into_owned());
-        if is_needed { Err(NatsError::new(error)) } else { Ok(()) }
+        if is_needed {
+            Err(NatsError::permissions_violation(&String::from_utf8_lossy(&message.payload)))
+        } else {
+            Ok(())
+        }
     }
 
     fn consumer_name(&self, serial: u64) -> String {

@@ -40,7 +40,7 @@ impl KvBucket {
     ///
     /// Returns an error for a bucket of objects, because its watches need a note about the removal: use
     /// [`NatsClient::remove_markers`](crate::NatsClient::remove_markers). A server before version 2.9.12 is
-    /// [unsupported](NatsError::is_unsupported), because it would let watches miss changes of other keys.
+    /// [unsupported](crate::NatsErrorKind::Unsupported), because it would let watches miss changes of other keys.
     pub fn remove_markers(&self, age: Duration) -> Result<u64, NatsError> {
         self.check_purges()?;
         if self.facts()?.description == OBJECTS {

@@ -15,9 +15,10 @@
 //! bucket can be emptied. With a server before version 2.9.12, removing entries of keys would make watches miss
 //! changes, so only the spare entry is removed.
 
-use super::super::error::{NatsError, NatsErrorKind};
+use super::super::error::NatsError;
 use super::super::protocol::NatsHeaders;
 use super::bucket::KvBucket;
+use homeostat::rt::Chain;
 
 /// How often the spare entry is removed. Another client may write it again before this one has used the room.
 const SPARE_TRIES: u32 = 20;
@@ -77,7 +78,7 @@ impl KvBucket {
             return if removes && removes_entries && last > 0 { self.remove_and_mark(write, last) } else { Err(full) };
         };
         if removes_entries && let Err(error) = self.forget_before(key, revision) {
-            let bucket = self.name();
+            let (bucket, error) = (self.name(), Chain(&error));
             log::debug!(bucket, key, error:%; "bucket {bucket}: cannot remove the history of {key:?}: {error}");
         }
         Ok(revision)
@@ -89,7 +90,7 @@ impl KvBucket {
         let found = self.latest_entry(key)?.map_or(0, |entry| entry.revision);
         if found != last {
             let reason = format!("revision {last} was expected, but the key has {found}");
-            return Err(NatsError::new(NatsErrorKind::Conflict { what: self.what(key), reason }));
+            return Err(NatsError::conflict(self.what(key), reason));
         }
         // An entry that another writer has stored since then stays.
         self.forget_before(key, last + 1)?;

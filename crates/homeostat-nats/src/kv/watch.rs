@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::super::connection::{MailboxItem, NatsConnection, NatsSubscription, REFUSED};
-use super::super::error::{NatsError, NatsErrorKind};
+use super::super::error::NatsError;
 use super::super::protocol::NatsMessage;
 use super::api::{self, ConsumerInfo, STREAM_NOT_FOUND, StreamInfo, StreamState, WATCHES};
 use super::config::subject_prefix;
@@ -92,7 +92,7 @@ pub struct KvWatchStopper(Arc<NatsSubscription>);
 impl KvWatchStopper {
     /// Ends the watch. Its blocked and later calls return a *closed* error, even if changes are unread.
     pub fn stop(&self) {
-        self.0.abort(NatsError::new(NatsErrorKind::Closed));
+        self.0.abort(NatsError::closed());
     }
 }
 

@@ -57,13 +57,12 @@ impl KvBucket {
             // A deletion's marker has a revision too, which another copy may not know.
             match self.read_leader(key, &self.last_of(key))? {
                 Some(entry) if !entry.is_marker() => {
-                    return Err(NatsError::new(NatsErrorKind::AlreadyExists(self.what(key))));
+                    return Err(NatsError::already_exists(self.what(key)));
                 }
                 marker => expected = marker.map_or(0, |marker| marker.revision),
             }
         }
-        let reason = "other writers change it again and again".to_owned();
-        Err(NatsError::new(NatsErrorKind::Conflict { what: self.what(key), reason }))
+        Err(NatsError::conflict(self.what(key), "other writers change it again and again"))
     }
 
     /// Writes a value if the key's last revision is `revision`. Returns the new revision.
@@ -162,12 +161,12 @@ impl KvBucket {
         let size = value.len() + headers.block_len();
         if let Some(limit) = self.max_value_size.filter(|limit| size > *limit) {
             let (what, of) = (self.what(key), "max_value_size of the bucket");
-            return Err(NatsError::new(NatsErrorKind::TooLarge { what, size, limit, of }));
+            return Err(NatsError::too_large(&what, size, limit, of));
         }
         let subject = format!("{}{key}", self.prefix);
         let answer = match send(&self.connection, &subject, &headers, value, false, self.connection.request_timeout()) {
             Ok(answer) => answer,
-            Err(error) if error.is_no_responders() => return Err(self.unheard(error)),
+            Err(error) if error.kind() == NatsErrorKind::NoResponders => return Err(self.unheard(error)),
             Err(error) => return Err(error),
         };
         match parse::<PubAck>(&self.what(key), &answer.payload)? {
@@ -177,7 +176,7 @@ impl KvBucket {
                     Some(revision) => format!("revision {revision} was expected; {}", error.description),
                     None => error.description,
                 };
-                Err(NatsError::new(NatsErrorKind::Conflict { what: self.what(key), reason }))
+                Err(NatsError::conflict(self.what(key), reason))
             }
             Err(error) => Err(error.into_error(&self.connection, &self.what(key))),
         }

@@ -5,11 +5,12 @@ use std::collections::HashMap;
 use serde_json::Value;
 
 use super::key::{EntryKey, OWNERS, parse_dependent};
-use super::store::{CascadeStep, ObjectStore, failure, kind_of};
+use super::store::{CascadeStep, ObjectStore, failure, kind_of, nats_error};
 use super::view::BucketView;
-use crate::error::NatsError;
+use crate::error::NatsErrorKind;
+use homeostat::rt::Chain;
 use homeostat_objects::store::{DistinctQueue, Location, StoredObjects};
-use homeostat_objects::{ClientError, Kind, ObjectKey, ObjectRef, ValueRef};
+use homeostat_objects::{ClientError, ClientErrorKind, Kind, ObjectKey, ObjectRef, ValueRef};
 
 /// The largest number of steps that wait for the next write.
 const MOST_UNFINISHED: usize = 1_000;
@@ -49,10 +50,13 @@ impl ObjectStore {
                     queue.extend(more);
                 }
                 Err(error) => {
-                    let bucket = self.bucket.name();
-                    log::warn!(bucket, error:%; "bucket {bucket}: cannot update or delete dependents: {error}");
-                    if error.is_transport() || error.is_conflict() || error.is_forbidden() {
-                        *self.last_failure.lock() = error.to_string();
+                    let (bucket, shown) = (self.bucket.name(), Chain(&error));
+                    log::warn!(
+                        bucket, error:% = shown;
+                        "bucket {bucket}: cannot update or delete dependents: {shown}"
+                    );
+                    if error.is_transport() || error.is_conflict() || *error.kind() == ClientErrorKind::Forbidden {
+                        *self.last_failure.lock() = shown.to_string();
                         failed.push(step);
                         in_a_row += 1;
                         can_go_on = !is_unreachable(&error) && in_a_row < MOST_FAILURES && failed.len() < most;
@@ -160,7 +164,7 @@ impl ObjectStore {
             Ok(()) => Ok(Some(found)),
             Err(error) if error.is_invalid() => {
                 *view = BucketView::new(self);
-                self.skip(&error.object().to_string(), &error.to_string());
+                self.skip(&error.object().to_string(), &Chain(&error).to_string());
                 Ok(None)
             }
             Err(error) => Err(error),
@@ -176,12 +180,16 @@ impl ObjectStore {
 
 /// Returns whether the next request would fail too.
 fn is_unreachable(error: &ClientError) -> bool {
-    let ClientError::Transport { source, .. } = error else { return false };
-    let cause = source.downcast_ref::<NatsError>();
-    cause.is_some_and(|cause| {
-        let is_lost = cause.is_disconnected() || cause.is_timeout() || cause.is_closed();
-        // The stream has no leader, or its leader is unreachable.
-        is_lost || cause.is_no_responders() || cause.is_no_jetstream()
+    nats_error(error).is_some_and(|cause| {
+        // Without a responder or JetStream, the stream has no leader, or its leader is unreachable.
+        matches!(
+            cause.kind(),
+            NatsErrorKind::Disconnected
+                | NatsErrorKind::Timeout
+                | NatsErrorKind::Closed
+                | NatsErrorKind::NoResponders
+                | NatsErrorKind::NoJetStream
+        )
     })
 }
 

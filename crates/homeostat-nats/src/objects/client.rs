@@ -7,9 +7,10 @@ use std::time::Duration;
 use super::key::MARKERS;
 use super::store::ObjectStore;
 use crate::connection::NatsConnection;
-use crate::error::{NatsError, NatsErrorKind};
+use crate::error::NatsError;
 use crate::kv::{BucketFacts, KvBucket, KvConfig, OBJECTS, need_version};
 use crate::protocol::NatsHeaders;
+use homeostat::rt::Chain;
 #[cfg(doc)]
 use homeostat_objects::{Capabilities, ClientError, Kind};
 
@@ -28,7 +29,8 @@ const REPLICATED: &str = "2.10.19";
 /// It follows the rules of the embedded clients, with these differences:
 ///
 /// - A write succeeds only if no other writer was faster. Otherwise it starts again, for at most the [request
-///   timeout](crate::NatsOptions::request_timeout), and then fails with a [conflict](ClientError::Conflict).
+///   timeout](crate::NatsOptions::request_timeout), and then fails with a
+///   [conflict](homeostat_objects::ClientErrorKind::Conflict).
 /// - An owner and its dependents are deleted by separate writes, and the owner disappears first. If a process is
 ///   killed in between, the next client that is created for the bucket deletes the rest.
 /// - An [orphaning](homeostat_objects::Propagation::Orphan) deletion first gives an owner with dependents the finalizer
@@ -37,24 +39,25 @@ const REPLICATED: &str = "2.10.19";
 ///   without conversion.
 /// - An owner is known only by the kind, name and uid in the reference. If the name belongs to another object, the
 ///   reference is accepted and its owner counts as deleted.
-/// - The server and the bucket limit the size of an object. A larger object is [invalid](ClientError::Invalid), and
-///   the error states both sizes.
-/// - An entry of another program is [invalid](ClientError::Invalid) if it is not an object or has an integer of more
-///   than 64 bits. It can only be deleted as an entry.
+/// - The server and the bucket limit the size of an object. A larger object is
+///   [invalid](homeostat_objects::ClientErrorKind::Invalid), and the error states both sizes.
+/// - An entry of another program is [invalid](homeostat_objects::ClientErrorKind::Invalid) if it is not an object or
+///   has an integer of more than 64 bits. It can only be deleted as an entry.
 /// - Each list reads all entries of its kind or namespace, including the markers of deleted objects. Reading n pages
 ///   reads them n times, so pages save memory but no time.
 /// - A full bucket, account or server refuses creations, and changes that make an object larger. The source of the
-///   [`Transport`](ClientError::Transport) error is then a [`NatsError`] that is [full](NatsError::is_full). Deletions
-///   still work, because the client keeps an entry `_reserve` that they can remove.
+///   [`Transport`](homeostat_objects::ClientErrorKind::Transport) error is then a [`NatsError`] that is
+///   [full](NatsError::is_full). Deletions still work, because the client keeps an entry `_reserve` that they can
+///   remove.
 /// - Events do not expire.
 ///
 /// # Watches
 ///
 /// A watch can start at a version if the bucket still keeps all changes since then. It keeps as many changes of each
 /// object as its [history](KvConfig::history) allows. Each entry names its predecessor, so a watch that has missed a
-/// change notices it and is [gone](ClientError::Gone). It is also gone if the bucket was deleted, replaced or
-/// restored, after an absence of more than 15 minutes, and after the removal of [markers](Self::remove_markers) that
-/// it has not received.
+/// change notices it and is [gone](homeostat_objects::ClientErrorKind::Gone). It is also gone if the bucket was
+/// deleted, replaced or restored, after an absence of more than 15 minutes, and after the removal of
+/// [markers](Self::remove_markers) that it has not received.
 ///
 /// A watch survives reconnects. While it is connected, an idle watch delivers a bookmark each minute.
 ///
@@ -124,7 +127,7 @@ impl NatsClient {
         }
         let client = Self { store: Arc::new(ObjectStore::new(bucket, &created)) };
         if let Err(error) = client.store.repair() {
-            let bucket = client.store.bucket.name();
+            let (bucket, error) = (client.store.bucket.name(), Chain(&error));
             log::warn!(bucket, error:%; "bucket {bucket}: cannot finish the deletions of killed clients: {error}");
         }
         Ok(client)
@@ -133,9 +136,10 @@ impl NatsClient {
     /// Removes the markers of deletions that are older than `age`, and returns their number. First finishes the
     /// deletions of dependents that killed clients have begun.
     ///
-    /// A watch or list that continues from before the newest removed marker is [gone](ClientError::Gone), because it
-    /// could miss a deletion. A marker stays if a running watch has not received it, for example because its reader is
-    /// slow. It may also stay for half a minute after a program ends.
+    /// A watch or list that continues from before the newest removed marker is
+    /// [gone](homeostat_objects::ClientErrorKind::Gone), because it could miss a deletion. A marker stays if a running
+    /// watch has not received it, for example because its reader is slow. It may also stay for half a minute after a
+    /// program ends.
     ///
     /// Call this once a day, with an `age` longer than programs are usually disconnected, for example an hour. One
     /// leak remains: a program creates a dependent, stops for longer than `age` in the middle, for example in a
@@ -144,8 +148,8 @@ impl NatsClient {
     /// # Errors
     ///
     /// Returns an error if the bucket cannot be listed or written to, or if unfinished deletions cannot be finished. A
-    /// server before version 2.9.12 is [unsupported](NatsError::is_unsupported), because it would let watches miss
-    /// changes.
+    /// server before version 2.9.12 is [unsupported](crate::NatsErrorKind::Unsupported), because it would let watches
+    /// miss changes.
     pub fn remove_markers(&self, age: Duration) -> Result<u64, NatsError> {
         let bucket = &self.store.bucket;
         bucket.check_purges()?;
@@ -199,10 +203,9 @@ impl NatsClient {
                     }
                 }
             }
-            Err(error) => error.to_string(),
+            Err(error) => Chain(&error).to_string(),
         };
-        let bucket = self.store.bucket.name().to_owned();
-        Err(NatsError::new(NatsErrorKind::Unfinished { bucket, reason }))
+        Err(NatsError::unfinished(self.store.bucket.name(), &reason))
     }
 }
 

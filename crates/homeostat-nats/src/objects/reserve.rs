@@ -13,10 +13,11 @@
 
 use super::key::RESERVE;
 use super::store::{HEADERS, ObjectStore};
-use crate::error::NatsError;
+use crate::error::{NatsError, NatsErrorKind};
 use crate::kv::{NOTE, RoomyWrite, operation};
 use crate::protocol::NatsHeaders;
 use crate::sync::atomic::Ordering;
+use homeostat::rt::Chain;
 
 /// The smallest reserve in bytes. It is enough for the markers of some objects.
 const SMALLEST_RESERVE: usize = 4 << 10;
@@ -99,8 +100,8 @@ impl ObjectStore {
                     Ok(stored) if revision > 0 => drop(self.bucket.forget_before(RESERVE, stored)),
                     Ok(_) => {}
                     Err(error) if error.is_conflict() => continue,
-                    Err(error) if error.is_permissions_violation() => {
-                        let bucket = self.bucket.name();
+                    Err(error) if error.kind() == NatsErrorKind::PermissionsViolation => {
+                        let (bucket, error) = (self.bucket.name(), Chain(&error));
                         log::warn!(
                             bucket, error:%;
                             "bucket {bucket}: deletions may fail once the bucket is full, because the reserve cannot be written: {error}"
@@ -128,7 +129,7 @@ impl ObjectStore {
                 Ok(_) => return,
                 Err(error) => {
                     // Another client may have restored it.
-                    let bucket = self.bucket.name();
+                    let (bucket, error) = (self.bucket.name(), Chain(&error));
                     return log::debug!(bucket, error:%; "bucket {bucket}: cannot restore the reserve: {error}");
                 }
             }

@@ -1,6 +1,7 @@
 //! Reads the entries of objects, and holds the state of a client.
 
 use std::collections::HashSet;
+use std::error::Error;
 
 use jiff::Timestamp;
 
@@ -8,7 +9,7 @@ use super::entry::decode;
 use super::key::{EntryKey, filter, owner};
 use super::version::{ObjectVersion, parse_created_ms};
 use crate::connection::NatsConnection;
-use crate::error::NatsError;
+use crate::error::{NatsError, NatsErrorKind};
 use crate::kv::{KvBucket, KvEntry};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -178,11 +179,14 @@ pub(super) fn kind_of(key: &EntryKey) -> Kind {
 
 /// Converts a failed request to the error of the client's call.
 pub(super) fn failure(object: ObjectRef, error: NatsError) -> ClientError {
-    if error.is_too_large() || error.is_invalid() {
-        return ClientError::invalid(object, "", "", error.to_string());
+    match error.kind() {
+        NatsErrorKind::TooLarge | NatsErrorKind::Invalid => ClientError::invalid(object, "", "", error.to_string()),
+        NatsErrorKind::PermissionsViolation => ClientError::forbidden(object, error.to_string()),
+        _ => ClientError::transport(object, error),
     }
-    if error.is_permissions_violation() {
-        return ClientError::forbidden(object, error.to_string());
-    }
-    ClientError::transport(object, error)
+}
+
+/// Returns the failed request that caused the error, if one did.
+pub(super) fn nats_error(error: &ClientError) -> Option<&NatsError> {
+    error.source()?.downcast_ref()
 }

@@ -9,13 +9,13 @@ use serde_json::json;
 use super::entry::{WriteKind, WriteNote, encode};
 use super::key::{self, EntryKey, dependent};
 use super::reserve::EntryWrite;
-use super::store::{CascadeStep, EntryState, ObjectStore, failure};
+use super::store::{CascadeStep, EntryState, ObjectStore, failure, nats_error};
 use super::view::BucketView;
 use crate::error::NatsError;
 use homeostat::base::Exponential;
 use homeostat_objects::json::{meta_mut, owners_of, string};
 use homeostat_objects::store::{Location, ObjectChange, Transaction, is_waiting};
-use homeostat_objects::{ClientError, SharedObject};
+use homeostat_objects::{ClientError, ClientErrorKind, SharedObject};
 
 /// The shortest and longest delay before a write that met another writer is tried again.
 const FIRST_DELAY: Duration = Duration::from_millis(1);
@@ -205,9 +205,9 @@ fn settle_first(steps: &mut Vec<CascadeStep>, locations: impl IntoIterator<Item 
 
 /// Returns whether a write that failed with this error was certainly not stored.
 fn is_refusal(error: &ClientError) -> bool {
-    match error {
-        ClientError::Transport { source, .. } => source.downcast_ref().is_some_and(NatsError::is_refusal),
-        ClientError::Forbidden { .. } => false,
+    match error.kind() {
+        ClientErrorKind::Transport => nats_error(error).is_some_and(NatsError::is_refusal),
+        ClientErrorKind::Forbidden => false,
         _ => true,
     }
 }

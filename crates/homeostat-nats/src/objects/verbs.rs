@@ -11,6 +11,7 @@ use super::transact::Written;
 use super::view::BucketView;
 use super::watch::ObjectEvents;
 use homeostat::base::CancellationToken;
+use homeostat::rt::Chain;
 use homeostat_objects::store::{Location, Names, ReadableList, StoredObjects, Transaction, admit, check_selector};
 use homeostat_objects::{
     Capabilities, Client, ClientError, DeleteOptions, Deletion, FieldOwner, Ignore, Kind, ObjectKey, ObjectList,
@@ -147,7 +148,7 @@ impl Client for NatsClient {
         match self.store.connection().sibling(timeout / REQUESTS) {
             Ok(connection) => Some(Arc::new(Self { store: Arc::new(self.store.with_connection(connection)) })),
             Err(error) => {
-                let bucket = self.store.bucket.name();
+                let (bucket, error) = (self.store.bucket.name(), Chain(&error));
                 log::warn!(bucket, error:%; "bucket {bucket}: cannot open a separate connection: {error}");
                 None
             }

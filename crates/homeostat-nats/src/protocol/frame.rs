@@ -5,6 +5,7 @@ use std::fmt;
 use std::io::Write;
 
 use super::headers::NatsHeaders;
+use homeostat::rt::Chain;
 
 /// A message on a subject.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -191,7 +192,7 @@ pub(crate) fn check_subject(subject: &str) -> Result<(), InvalidFrame> {
 /// let error = frame.write(&mut Vec::new()).unwrap_err();
 /// assert_eq!(error.to_string(), "\"two words\" is not a subject without spaces and control characters");
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct InvalidFrame {
     text: String,
     rule: &'static str,
@@ -218,6 +219,12 @@ impl InvalidFrame {
 impl fmt::Display for InvalidFrame {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?} is not {}", self.text, self.rule)
+    }
+}
+
+impl fmt::Debug for InvalidFrame {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&Chain(self), f)
     }
 }
 

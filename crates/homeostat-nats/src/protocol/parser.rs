@@ -5,6 +5,7 @@ use std::fmt;
 
 use super::frame::{Frame, NatsMessage};
 use super::headers::{NatsHeaders, text};
+use homeostat::rt::Chain;
 
 /// The limits for frames that a [`FrameParser`] accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -279,7 +280,7 @@ fn shown(bytes: &[u8]) -> String {
 }
 
 /// An error of a [`FrameParser`]: the bytes are not a frame, or they exceed a limit.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct ProtocolError(FrameFault);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -313,6 +314,12 @@ impl fmt::Display for ProtocolError {
                 write!(f, "a {part} of {size} bytes exceeds the limit of {limit} bytes")
             }
         }
+    }
+}
+
+impl fmt::Debug for ProtocolError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&Chain(self), f)
     }
 }
 

@@ -17,7 +17,7 @@ pub(crate) enum OwnerClaim {
 impl OwnerClaim {
     /// Returns `dependent` with its owner named.
     ///
-    /// Fails with [`ClientError::Invalid`] if it names another owner.
+    /// Fails with [`Invalid`](crate::ClientErrorKind::Invalid) if it names another owner.
     pub(crate) fn claim<C: Object>(&self, owner: &impl Object, mut dependent: C) -> Result<C, ClientError> {
         match self {
             Self::Marks(ownership) => ownership.mark(&owner.object_ref(), &mut dependent)?,

@@ -4,6 +4,7 @@ use std::error::Error;
 use std::fmt;
 
 use crate::{Object, ObjectKey, ObjectRef};
+use homeostat::rt::Chain;
 use homeostat::run::{BoxError, Context};
 
 /// A resource that belongs to an object but is outside all clients: files, a DNS name, a rented machine.
@@ -134,7 +135,6 @@ impl<T: Object> ExternalResource<T> {
 }
 
 /// The failure of an external resource.
-#[derive(Debug)]
 struct ExternalError {
     external: String,
     owner: ObjectRef,
@@ -144,6 +144,12 @@ struct ExternalError {
 impl fmt::Display for ExternalError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} of {}", self.external, self.owner)
+    }
+}
+
+impl fmt::Debug for ExternalError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&Chain(self), f)
     }
 }
 

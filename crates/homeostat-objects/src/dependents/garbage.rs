@@ -31,8 +31,8 @@ pub struct Owner {
 pub struct Collected {
     /// The deleted objects. Those with finalizers still exist.
     pub deleted: Vec<ObjectKey>,
-    /// The errors of failed deletions. [`ClientError::Conflict`] means that the object has changed, or that another
-    /// object now has its name.
+    /// The errors of failed deletions. [`Conflict`](crate::ClientErrorKind::Conflict) means that the object has
+    /// changed, or that another object now has its name.
     pub failed: Vec<ClientError>,
     /// The errors of failed existence checks, one for each owner. The objects of these owners are not touched.
     pub unknown: Vec<ClientError>,
@@ -175,11 +175,11 @@ impl OwnedBy<'_> {
 ///
 /// # Errors
 ///
-/// The errors of [`Client::get`], without [`ClientError::NotFound`].
+/// The errors of [`Client::get`], without [`NotFound`](crate::ClientErrorKind::NotFound).
 pub fn owner_exists(client: &dyn Client, kind: &Kind, owner: &Owner) -> Result<bool, ClientError> {
     match client.get(kind, &owner.key) {
         Ok(object) => Ok(owner.uid.as_ref().is_none_or(|uid| object.uid() == uid)),
-        Err(ClientError::NotFound { .. }) => Ok(false),
+        Err(error) if error.is_not_found() => Ok(false),
         Err(error) => Err(error),
     }
 }

@@ -9,6 +9,7 @@ use crate::{
     SharedObject, reasons,
 };
 use homeostat::base::Clock;
+use homeostat::rt::Chain;
 use homeostat::run::Context;
 
 /// The result of writing a desired object, with the object as it is now.
@@ -64,7 +65,8 @@ impl DependentWrite {
             Self::Update | Self::Keep => (reasons::UPDATE_FAILED, "update"),
             Self::Delete => (reasons::DELETE_FAILED, "delete"),
         };
-        (reason, format!("Failed to {verb} {} {:?}: {error}", dependent.kind().name(), dependent.key().name()))
+        let (kind, name, error) = (dependent.kind().name(), dependent.key().name(), Chain(error));
+        (reason, format!("Failed to {verb} {kind} {name:?}: {error}"))
     }
 }
 
@@ -90,9 +92,10 @@ pub(crate) trait WriteJournal<C> {
 
 /// Changes dependents of one kind to their desired state.
 ///
-/// Updates and deletions apply to the object as it was read, or fail with [`ClientError::Conflict`]. An update of an
-/// object that is gone is also a conflict. A client may change a written object, for example by filling in defaults.
-/// The writer remembers these changes, so that they do not count as differences.
+/// Updates and deletions apply to the object as it was read, or fail with
+/// [`Conflict`](crate::ClientErrorKind::Conflict). An update of an object that is gone is also a conflict. A client may
+/// change a written object, for example by filling in defaults. The writer remembers these changes, so that they do not
+/// count as differences.
 pub(crate) struct DependentWriter<C> {
     merge: Merge<C>,
     harmonize: Harmonize<C>,

@@ -13,7 +13,7 @@ use super::storing::{Observer, RecorderCore};
 use super::writer::EventWriter;
 use crate::sync::Mutex;
 use homeostat::base::{Clock, ThreadOptions};
-use homeostat::rt::{Monitor, OwnerProcess};
+use homeostat::rt::{Chain, Monitor, OwnerProcess};
 
 /// Records events about objects: in the log, and also as `Event` objects if it has a client. A cheap handle for any
 /// number of threads.
@@ -282,6 +282,7 @@ impl RecorderHandle {
                 drop(refused);
                 if !is_known {
                     let component = self.core.component.as_str();
+                    let error = Chain(&error);
                     log::warn!(
                         controller = component, error:%;
                         "{component}: cannot start the thread that stores events (trying again with each event): {error}"

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::super::client::{Client, PatchTarget};
-use super::super::error::{ClientError, ObjectRef};
+use super::super::error::{ClientError, ClientErrorKind, ObjectRef};
 use super::record::{EVENT, EventPass, EventRecords, EventType, PassFailures, Recorded, Reporter, StoreOutcome};
 use homeostat::base::{Clock, ThreadOptions};
 use homeostat::rt::{Chain, Monitor, Nanos, shielded};
@@ -67,13 +67,13 @@ fn store(client: &dyn Client, reporter: &Reporter, recorded: &Recorded) -> Resul
     let create = || client.create(&EVENT, recorded.to_json(reporter)).map(drop);
     if recorded.is_stored() {
         match patch() {
-            Err(ClientError::NotFound { .. }) => create(),
+            Err(error) if error.is_not_found() => create(),
             other => other,
         }
     } else {
         match create() {
             // An earlier call has created it, but the answer was lost.
-            Err(ClientError::AlreadyExists { .. }) => patch(),
+            Err(error) if error.is_already_exists() => patch(),
             other => other,
         }
     }
@@ -81,9 +81,9 @@ fn store(client: &dyn Client, reporter: &Reporter, recorded: &Recorded) -> Resul
 
 /// Returns whether the namespace of an event does not exist or is being deleted.
 fn is_without_namespace(error: &ClientError) -> bool {
-    match error {
-        ClientError::NotFound { .. } => true,
-        ClientError::Forbidden { reason, .. } => reason.contains("because it is being terminated"),
+    match error.kind() {
+        ClientErrorKind::NotFound => true,
+        ClientErrorKind::Forbidden => error.reason().contains("because it is being terminated"),
         _ => false,
     }
 }
@@ -110,7 +110,7 @@ impl<'a> Storing<'a> {
             self.outcome = StoreOutcome::Stored;
             return;
         };
-        if error.is_transport() || error.is_too_many_requests() {
+        if matches!(error.kind(), ClientErrorKind::Transport | ClientErrorKind::TooManyRequests { .. }) {
             self.outcome = StoreOutcome::Unreachable;
         }
         let (object, shown) = (self.recorded.object(), Chain(&error));

@@ -69,7 +69,7 @@ impl EmbeddedBuilder {
     /// Sets how much memory the remembered changes may take in total, in bytes (an estimate). Default: 64 MiB.
     ///
     /// Above the limit the client forgets the oldest changes, even if few remain. If a watch has not read them yet, its
-    /// version is [gone](crate::ClientError::Gone), so the limit should be many times the size of an object.
+    /// version is [gone](crate::ClientErrorKind::Gone), so the limit should be many times the size of an object.
     pub fn history_bytes(self, bytes: usize) -> Self {
         Self { history_bytes: bytes, ..self }
     }
@@ -77,7 +77,7 @@ impl EmbeddedBuilder {
     /// Sets the largest size of an object: the length of its JSON in bytes, including status and managed fields.
     /// Default: 1.5 MiB, as in etcd.
     ///
-    /// Writing a larger object is [invalid](crate::ClientError::Invalid), unless the stored object is larger
+    /// Writing a larger object is [invalid](crate::ClientErrorKind::Invalid), unless the stored object is larger
     /// still.
     ///
     /// The depth of an object is limited too, to 120 nested arrays and objects. That limit cannot be changed, because
@@ -129,7 +129,7 @@ impl EmbeddedBuilder {
     ///
     /// Use it for objects that are served to other processes. A [`MemoryClient`](crate::MemoryClient) loses
     /// its objects when its process ends, but watches of other processes remember versions. With this setting such a
-    /// watch learns that its version is [gone](crate::ClientError::Gone). Without it, the watch could resume
+    /// watch learns that its version is [gone](crate::ClientErrorKind::Gone). Without it, the watch could resume
     /// from a version that now means something else.
     ///
     /// The time of day must not go back between two processes. A `FileClient` ignores this setting, because it stores

@@ -18,7 +18,7 @@ use crate::{Kind, json::meta_string};
 /// Objects of kind `Event` expire [an hour](EmbeddedBuilder::event_ttl) after their latest time.
 ///
 /// An object has a limited depth and a limited [size](EmbeddedBuilder::max_object_bytes). Writing an object beyond the
-/// limits is [invalid](crate::ClientError::Invalid).
+/// limits is [invalid](crate::ClientErrorKind::Invalid).
 ///
 /// # Examples
 ///

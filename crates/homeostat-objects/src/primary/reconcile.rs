@@ -124,14 +124,20 @@ impl Deref for PrimaryContext<'_> {
 ///
 /// A closure is a reconciler that does nothing for a primary that is gone. Write out the types of its parameters:
 /// `|cx: &PrimaryContext<'_>, site: &Site| -> Result<Action, BoxError> { … }`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a reconciler of primaries of type `{T}`",
+    label = "not a reconciler of `{T}`",
+    note = "a closure needs the types of its parameters written out, `|cx: &PrimaryContext<'_>, primary: &{T}|`, and returns `Result<Action, E>` with `E: Into<BoxError>`",
+    note = "it is shared by threads: what it captures must be `Send + Sync + 'static`"
+)]
 pub trait PrimaryReconciler<T: Object>: Send + Sync + 'static {
     /// Reconciles a primary that exists. It may be [being deleted](super::super::ObjectMeta::is_deleting) while a
     /// finalizer keeps it.
     ///
     /// # Errors
     ///
-    /// The same as for [`Reconciler::reconcile`]. A [conflict](ClientError::Conflict) is not a failure: the key runs
-    /// again after a second, or as soon as a watch shows the change. The sixth conflict in a row is a failure.
+    /// The same as for [`Reconciler::reconcile`]. A [conflict](crate::ClientErrorKind::Conflict) is not a failure: the
+    /// key runs again after a second, or as soon as a watch shows the change. The sixth conflict in a row is a failure.
     fn sync(&self, cx: &PrimaryContext<'_>, primary: &T) -> Result<Action, BoxError>;
 
     /// Handles a primary that is gone. Its secondaries have been deleted, but finalizers may still keep them.

@@ -33,8 +33,8 @@ use homeostat::watch::Index;
 /// handle: give one to the [`PrimaryController`](super::PrimaryController) and one to its reconciler.
 ///
 /// All reads ask the client, not a watch, so an object that was just created is not created twice. Each write applies
-/// to the version that was read. If the object has changed since, the write is a [conflict](ClientError::Conflict), and
-/// the next run reads again.
+/// to the version that was read. If the object has changed since, the write is a
+/// [conflict](crate::ClientErrorKind::Conflict), and the next run reads again.
 ///
 /// # Examples
 ///
@@ -126,11 +126,11 @@ impl<S: Object> Secondary<S> {
     ///
     /// # Errors
     ///
-    /// - [`ClientError::Invalid`] if the object exists and does not belong to the primary. It is not changed, and the
-    ///   event [`reasons::ERR_RESOURCE_EXISTS`] is recorded. The same error is returned if `desired` has no name, or
-    ///   has the marks of another owner;
-    /// - [`ClientError::Conflict`] if the object has changed since it was read, or is being deleted: a later run
-    ///   creates it again;
+    /// - [`Invalid`](crate::ClientErrorKind::Invalid) if the object exists and does not belong to the primary. It is
+    ///   not changed, and the event [`reasons::ERR_RESOURCE_EXISTS`] is recorded. The same error is returned if
+    ///   `desired` has no name, or has the marks of another owner;
+    /// - [`Conflict`](crate::ClientErrorKind::Conflict) if the object has changed since it was read, or is being
+    ///   deleted: a later run creates it again;
     /// - the errors of the [`Client`](super::super::client::Client).
     pub fn ensure(&self, primary: &impl Object, desired: S) -> Result<OperationResult<S>, ClientError> {
         if desired.meta().name.is_empty() {

@@ -221,7 +221,7 @@ pub(super) fn check_identity(location: &Location, object: &Value) -> Result<(), 
 ///
 /// # Errors
 ///
-/// Returns [`ClientError::Invalid`].
+/// Returns [`Invalid`](crate::ClientErrorKind::Invalid).
 pub fn check_selector(kind: &Kind, selector: &LabelSelector) -> Result<(), ClientError> {
     let Err(error) = selector.validate() else { return Ok(()) };
     Check(ObjectRef::new(kind, &ObjectKey::cluster(""))).fail("labelSelector", error.text(), error.rule())

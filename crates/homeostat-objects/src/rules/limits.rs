@@ -127,7 +127,7 @@ fn deepest((_, value): &(String, &Value)) -> usize {
 ///
 /// # Errors
 ///
-/// Returns [`ClientError::Invalid`], with the path of the deepest field.
+/// Returns [`Invalid`](crate::ClientErrorKind::Invalid), with the path of the deepest field.
 pub fn admit(
     kind: &Kind,
     object: Value,

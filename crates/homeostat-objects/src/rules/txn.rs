@@ -138,7 +138,7 @@ impl<'a, S: StoredObjects> Transaction<'a, S> {
     ///
     /// # Errors
     ///
-    /// Returns [`ClientError::NotFound`] if there is no such object.
+    /// Returns [`NotFound`](crate::ClientErrorKind::NotFound) if there is no such object.
     pub fn outcome(&self, location: &Location) -> Result<SharedObject, ClientError> {
         match self.changes.iter().rfind(|change| change.location == *location) {
             Some(change) => Ok(change.object.clone()),

@@ -31,7 +31,7 @@ use homeostat::watch::{Event, Subscriber};
 /// 5. calls [`after`](Self::after).
 ///
 /// If somebody creates the object between the second and the fourth step, the run ends with a
-/// [conflict](ClientError::Conflict), and the next run reads that object.
+/// [conflict](crate::ClientErrorKind::Conflict), and the next run reads that object.
 ///
 /// Each change of the object starts a run. The watch selects the object by its name, so the program needs permission to
 /// list and watch only this object. The steps add their sources in their set-up; see the example.

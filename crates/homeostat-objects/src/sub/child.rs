@@ -30,7 +30,7 @@ use homeostat::run::{BoxError, terminal};
 ///   the children in the [`uncached`](super::Config::uncached) client. It does so if that is a separate client, or if
 ///   children are [indexed](Self::indexed).
 /// - An object that has the child's name but is not a child of the owner is not touched. The result is
-///   [`AlreadyExists`](ClientError::AlreadyExists), and a change of that object enqueues the owner.
+///   [`AlreadyExists`](crate::ClientErrorKind::AlreadyExists), and a change of that object enqueues the owner.
 /// - If there are several children, one stays: the one with the desired name, or the oldest. The others are deleted,
 ///   with an error for each, so that the next run finds one. A child that is already being deleted is not surplus.
 /// - An existing child keeps its name, even if another name is desired.
@@ -42,7 +42,8 @@ use homeostat::run::{BoxError, terminal};
 /// # Invalid children
 ///
 /// The desired child must be in the owner's namespace, must not have another controller, and [`ours`](Self::ours) must
-/// accept it. Otherwise nothing is written, and the run fails with a terminal [`ClientError::Invalid`].
+/// accept it. Otherwise nothing is written, and the run fails with a terminal
+/// [`Invalid`](crate::ClientErrorKind::Invalid).
 ///
 /// # Deletion of the owner
 ///

@@ -401,7 +401,8 @@ macro_rules! child_settings {
             }
 
             /// Chooses which errors of the manager the status shows. The run does not fail with these errors. Default:
-            /// [`AlreadyExists`](ClientError::AlreadyExists) and [`Invalid`](ClientError::Invalid).
+            /// [`AlreadyExists`](crate::ClientErrorKind::AlreadyExists) and
+            /// [`Invalid`](crate::ClientErrorKind::Invalid).
             pub fn reflects(mut self, reflects: impl Fn(&ClientError) -> bool + Send + Sync + 'static) -> Self {
                 self.settings.reflects = Box::new(reflects);
                 self

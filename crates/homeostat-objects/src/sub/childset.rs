@@ -35,7 +35,7 @@ pub struct ChildResult<C> {
 /// - `reflect` gets all results in this order. The run fails with the errors that are not [reflected](Self::reflects).
 ///
 /// If two desired children have the same identifier, or one has no identifier, nothing is written. The run fails with a
-/// terminal [`ClientError::Invalid`].
+/// terminal [`Invalid`](crate::ClientErrorKind::Invalid).
 ///
 /// # Examples
 ///

@@ -16,6 +16,7 @@ use crate::{
     Api, ClientError, DynamicObject, EventType, Kind, Object, ObjectKey, ObjectMeta, ObjectRef, TrackRef,
     add_finalizer, reasons, remove_finalizer_of_any,
 };
+use homeostat::rt::Chain;
 use homeostat::run::Context;
 
 /// One run of the steps for one object. It holds the object as it was read, and the values that the steps stash.
@@ -265,7 +266,7 @@ impl<'a> SubContext<'a> {
             }
             Ok(written)
         }) {
-            Err(ClientError::NotFound { .. }) => {
+            Err(error) if error.is_not_found() => {
                 meta.finalizers.retain(|other| other != finalizer);
                 Ok(())
             }
@@ -293,7 +294,7 @@ impl<'a> SubContext<'a> {
             Err(error) => {
                 // The object has changed or is gone. The next run reads it again.
                 if !error.is_not_found() && !error.is_conflict() {
-                    let message = format!("Failed to patch finalizer {finalizer:?}: {error}");
+                    let message = format!("Failed to patch finalizer {finalizer:?}: {}", Chain(&error));
                     self.event(EventType::Warning, reasons::FINALIZER_PATCH_FAILED, &message);
                 }
                 Err(error)

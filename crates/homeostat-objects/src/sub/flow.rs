@@ -90,7 +90,6 @@ fn shorter(one: Option<Duration>, other: Option<Duration>) -> Option<Duration> {
 
 /// An error that ends the run without a retry, made by [`quiet`]. It is logged only at level *debug*. Use it where the
 /// status shows the problem, or where a change will enqueue the key again.
-#[derive(Debug)]
 pub struct Quiet(Mark);
 
 /// Marks an error so that it is not retried, and is logged only at level *debug*.
@@ -118,6 +117,12 @@ impl fmt::Display for Quiet {
     }
 }
 
+impl fmt::Debug for Quiet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&Chain(self), f)
+    }
+}
+
 impl Error for Quiet {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         self.0.source()
@@ -130,7 +135,7 @@ impl Error for Quiet {
 /// |---|---|---|---|---|
 /// | [`Quiet`](Self::Quiet) | [`quiet`] | *debug* | none | not set |
 /// | [`Durable`](Self::Durable) | [`terminal`] | *warn* | none | set |
-/// | [`Later`](Self::Later) | [`RequeueAfter`]; a [conflict](crate::ClientError::Conflict) | *info*; *debug* for a conflict | after its delay; after 100 ms | not set |
+/// | [`Later`](Self::Later) | [`RequeueAfter`]; a [conflict](crate::ClientErrorKind::Conflict) | *info*; *debug* for a conflict | after its delay; after 100 ms | not set |
 /// | [`Transient`](Self::Transient) | all others | *warn*; *debug* if [muted] | by the retry policy of the controller | not set |
 ///
 /// A conflict means that another writer was faster. It is not a failure: the key runs again after 100 ms, or as soon as
@@ -169,7 +174,7 @@ impl ErrorClass {
 }
 
 /// The errors of several steps, with the delay that other steps asked for.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Failures {
     errors: Vec<BoxError>,
     requeue: Option<Duration>,
@@ -376,6 +381,12 @@ impl fmt::Display for Failures {
             Chain(&**error).fmt(f)?;
         }
         Ok(())
+    }
+}
+
+impl fmt::Debug for Failures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&Chain(self), f)
     }
 }
 

@@ -34,7 +34,7 @@ use homeostat::run::BoxError;
 /// /// A missing object is tracked, so this error needs no log line.
 /// fn excuse(_cx: &SubContext<'_>, _app: &mut DynamicObject, error: BoxError) -> SubResult {
 ///     match Failures::find::<ClientError>(&*error) {
-///         Some(ClientError::NotFound { .. }) => Err(quiet(error).into()),
+///         Some(missing) if missing.is_not_found() => Err(quiet(error).into()),
 ///         _ => Err(error),
 ///     }
 /// }

@@ -78,7 +78,8 @@ impl<C, M: ObjectManager<C> + ?Sized> ObjectManager<C> for Arc<M> {
 /// | yes | no | deletes, unless the child is being deleted |
 ///
 /// Updates and deletions apply to the object as it was read. If it has changed since, the write is a
-/// [conflict](ClientError::Conflict), and the next run reads again. Deleting an object that is gone succeeds.
+/// [conflict](crate::ClientErrorKind::Conflict), and the next run reads again. Deleting an object that is gone
+/// succeeds.
 ///
 /// A client may change a written object, for example by filling in a field. The manager remembers such a change, so
 /// that it does not count as a difference while the desired state and the generation stay the same. It forgets a change

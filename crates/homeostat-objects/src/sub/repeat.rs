@@ -10,6 +10,7 @@ use super::flow::{Failures, SubResult};
 use super::setup::Setup;
 use super::stash::{StashKey, Stashed};
 use crate::ObjectRef;
+use homeostat::rt::Chain;
 use homeostat::run::BoxError;
 
 /// The number of the current pass of a [`While`], starting at 0. It is stashed for the condition and the body. In
@@ -48,7 +49,7 @@ pub struct While<T> {
 }
 
 /// The error of a [`While`] that reaches its limit while its condition still holds.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct EndlessLoop {
     /// The reconciled object.
@@ -60,6 +61,12 @@ pub struct EndlessLoop {
 impl fmt::Display for EndlessLoop {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: a loop has not ended after {} passes", self.object, self.at_most)
+    }
+}
+
+impl fmt::Debug for EndlessLoop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&Chain(self), f)
     }
 }
 

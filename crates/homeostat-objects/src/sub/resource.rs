@@ -15,6 +15,7 @@ use crate::selection::{Selected, Selection, selection_settings};
 use crate::{Api, Condition, ConditionStatus, EventType, Ignore, Kind, Object, ObjectKey, reasons, set_condition};
 use homeostat::controller::Sources;
 use homeostat::manager::Manager;
+use homeostat::rt::Chain;
 use homeostat::run::{Action, BoxError, Context, Reconciler};
 use homeostat::watch::Subscriber;
 
@@ -275,7 +276,7 @@ impl<T: Object> ResourceReconciler<T> {
             Err(error) => {
                 // The object has changed. The next run reads it again.
                 if !error.is_conflict() {
-                    let message = format!("Failed to update status: {error}");
+                    let message = format!("Failed to update status: {}", Chain(&error));
                     cx.event(EventType::Warning, reasons::STATUS_UPDATE_FAILED, &message);
                 }
                 both(result, Err(error.into()))

@@ -7,6 +7,7 @@ use std::marker::PhantomData;
 
 use crate::ObjectRef;
 use crate::sync::Mutex;
+use homeostat::rt::Chain;
 
 /// The name and type of a value in a [`Stash`]. Define it as a constant.
 ///
@@ -101,7 +102,7 @@ pub struct Stash {
 }
 
 /// The error of reading a [`Stash`].
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StashError {
     /// No step has stashed the value.
@@ -132,6 +133,12 @@ impl fmt::Display for StashError {
                 write!(f, "{object}: the value stashed as {key:?} is a {found}, not a {wanted}")
             }
         }
+    }
+}
+
+impl fmt::Debug for StashError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&Chain(self), f)
     }
 }
 

@@ -75,13 +75,13 @@ pub(crate) fn watch_name<U: Object>(api: &Api<U>, query: &Query) -> String {
 /// | event | the watch |
 /// |---|---|
 /// | a stream ends or fails | resumes at the last version: at once after a change, otherwise after a growing [delay](Self::backoff) |
-/// | the client no longer knows that version ([gone](ClientError::Gone)) | lists the objects and compares them with the store |
+/// | the client no longer knows that version ([gone](crate::ClientErrorKind::Gone)) | lists the objects and compares them with the store |
 /// | a server was restored to an older state | takes the newest list. To notice this, it lists one object before it resumes a stream that has failed |
 /// | a stream is silent for two minutes (five if it has sent no bookmark) | opens a new one. After two silent streams, it also lists the objects |
 /// | a stream ignores its cancellation | shows that as a failure; the thread of the watch waits for the stream, also at a stop |
 /// | a client repeats a call for more than five seconds | shows that as a failure of its source until the call succeeds |
-/// | a server is [busy](ClientError::TooManyRequests) | waits for the time that the server asks for, at most ten minutes |
-/// | the kind is [no longer served](ClientError::KindNotServed) | keeps its objects, and lists them when the kind is served again |
+/// | a server is [busy](crate::ClientErrorKind::TooManyRequests) | waits for the time that the server asks for, at most ten minutes |
+/// | the kind is [no longer served](crate::ClientErrorKind::KindNotServed) | keeps its objects, and lists them when the kind is served again |
 /// | any other error | retries after a growing delay |
 ///
 /// A second thread, `<name>-watchdog`, ends silent streams.

@@ -8,6 +8,7 @@ use homeostat_objects::{Client, FileClient, Kind, LeaseElector, ObjectKey, Query
 use serde_json::{Value, json};
 
 use crate::forks::{ForkedProcess, ensure, in_a_fork};
+use homeostat::rt::Chain;
 
 const THING: Kind = Kind::namespaced("example.com", "v1", "Thing");
 
@@ -57,7 +58,7 @@ fn a_forked_process_reads_but_cannot_write() {
         let deleted = client.delete(&THING, &key, &homeostat_objects::DeleteOptions::default());
         for refused in [client.create(&THING, thing("b")).err(), deleted.err()] {
             let error = refused.ok_or("the copy writes")?;
-            let text = error.to_string();
+            let text = Chain(&error).to_string();
             let says = format!("objects.redb: process {owner} owns it, and process {}", std::process::id());
             ensure(error.is_transport() && text.contains(&says), text)?;
         }

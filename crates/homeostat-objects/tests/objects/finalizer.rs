@@ -11,6 +11,7 @@ use serde_json::json;
 use std::time::Duration;
 
 use crate::hooked_client::{HookedClient, unreachable};
+use homeostat::rt::Chain;
 
 const VM: Kind = Kind::namespaced("example.com", "v1", "Vm");
 const DISK: &str = "example.com/disk";
@@ -226,7 +227,10 @@ fn an_object_that_cannot_get_the_finalizer_is_not_reconciled() {
     vm(&api, &[]);
     client.before(|verb, object| (verb == "patch").then(|| unreachable(object)));
     let (called, result) = Steps::new(&api, Ok(DONE)).run();
-    assert_eq!((called, result.unwrap_err().to_string()), (vec![], "Vm a/vm: no answer".to_owned()));
+    assert_eq!(
+        (called, Chain(&*result.unwrap_err()).to_string()),
+        (vec![], "Vm a/vm: the call failed: no answer".to_owned())
+    );
 }
 
 #[test]

@@ -4,12 +4,13 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use homeostat_objects::{
-    Api, ClientError, Collected, DeleteOptions, DynamicObject, Kind, MemoryClient, Object, ObjectKey, ObjectRef,
-    OwnedBy, Owner, Ownership, Query, garbage_collect, owner_exists,
+    Api, Collected, DeleteOptions, DynamicObject, Kind, MemoryClient, Object, ObjectKey, ObjectRef, OwnedBy, Owner,
+    Ownership, Query, garbage_collect, owner_exists,
 };
 use serde_json::json;
 
 use crate::hooked_client::{HookedClient, unreachable};
+use homeostat::rt::Chain;
 
 const MODEL: Kind = Kind::namespaced("example.com", "v1", "Model");
 const OTHER: Kind = Kind::namespaced("example.org", "v1", "Model");
@@ -145,8 +146,8 @@ fn an_owner_that_cannot_be_checked_counts_as_existing() {
     world.models.before(|_, object| (*object.key() == key("unknown")).then(|| unreachable(object)));
     let collected = world.collect_marked();
     assert_eq!(collected.deleted, [key("c")]);
-    let unknown: Vec<_> = collected.unknown.iter().map(ToString::to_string).collect();
-    assert_eq!((unknown, collected.failed.len()), (vec!["Model a/unknown: no answer".to_owned()], 0));
+    let unknown: Vec<_> = collected.unknown.iter().map(|error| Chain(error).to_string()).collect();
+    assert_eq!((unknown, collected.failed.len()), (vec!["Model a/unknown: the call failed: no answer".to_owned()], 0));
     assert_eq!(world.left(), ["a", "b"]);
 }
 
@@ -222,7 +223,11 @@ fn one_failure_does_not_stop_the_others() {
     });
     let collected = world.collect_marked();
     assert_eq!(collected.deleted, [key("b"), key("d")]);
-    assert!(matches!(&collected.failed[..], [ClientError::Transport { object, .. }] if *object.key() == key("a")));
+    assert!(
+        matches!(&collected.failed[..], [error] if error.is_transport() && *error.object().key() == key("a")),
+        "{:?}",
+        collected.failed
+    );
     assert_eq!(world.left(), ["a"]);
 }
 

@@ -11,6 +11,7 @@ use homeostat_test_support::{logs, until};
 mod buckets;
 mod declared;
 mod embedded;
+mod errors;
 mod events;
 mod expiry;
 #[cfg(feature = "file-client")]

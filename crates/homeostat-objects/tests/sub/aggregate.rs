@@ -15,6 +15,7 @@ use crate::hooked_client::HookedClient;
 use crate::pages::{Page, Site};
 use crate::support::{Thing, config, events, spy, things};
 use crate::until::until;
+use homeostat::rt::Chain;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -128,7 +129,7 @@ fn returns_and_records_errors_of_the_client() {
             "delete" => world.reconciler().desired(|_, _| Ok(None)),
             _ => world.writing("one"),
         };
-        assert_eq!(run(&reconciler).unwrap_err().to_string(), "Page default/index: no route");
+        assert_eq!(Chain(&*run(&reconciler).unwrap_err()).to_string(), "Page default/index: the call failed: no route");
         let recorded = events(&world.events);
         assert_eq!(recorded.len(), usize::from(verb != "get"), "{verb}");
         assert!(

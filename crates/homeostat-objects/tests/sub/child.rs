@@ -16,6 +16,7 @@ use serde_json::json;
 use crate::hooked_client::HookedClient;
 use crate::pages::{Page, Site, manager, out_of_luck};
 use crate::support::{Thing, step};
+use homeostat::rt::Chain;
 
 const FINALIZER: &str = "example.com/pages";
 type Child = ChildReconciler<Thing, Page>;
@@ -38,7 +39,7 @@ fn generated(cx: &SubContext<'_>, thing: &mut Thing) -> Result<DesiredChild<Page
 fn reflect(_cx: &SubContext<'_>, thing: &mut Thing, page: Result<Option<&Page>, &ClientError>) -> SubResult {
     thing.status.fields = match page {
         Ok(page) => page.map(|page| page.data.clone()).unwrap_or_default(),
-        Err(error) => [("error".to_owned(), error.to_string())].into(),
+        Err(error) => [("error".to_owned(), Chain(error).to_string())].into(),
     };
     Ok(Flow::proceed())
 }
@@ -97,7 +98,7 @@ fn class(result: SubResult) -> ErrorClass {
 }
 
 fn error(result: SubResult) -> String {
-    result.unwrap_err().to_string()
+    Chain(&*result.unwrap_err()).to_string()
 }
 
 #[test]
@@ -299,9 +300,12 @@ fn reflects_or_returns_an_invalid_child() {
     assert_eq!((class(result), site.all()), (ErrorClass::Transient, vec![]));
     // A step may choose other errors.
     site.fail("create");
-    assert_eq!(error(site.step(&Child::new(desired, never, manager()))), "Page default/web: out of luck");
+    assert_eq!(
+        error(site.step(&Child::new(desired, never, manager()))),
+        "Page default/web: the call failed: out of luck"
+    );
     site.go(&child().reflects(ClientError::is_transport));
-    assert_eq!(site.reflected("error"), Some("Page default/web: out of luck"));
+    assert_eq!(site.reflected("error"), Some("Page default/web: the call failed: out of luck"));
 }
 
 #[test]
@@ -454,7 +458,7 @@ fn returns_errors_of_the_client() {
     let mut site = Site::wanting("foo", "bar");
     let strict = || Child::new(desired, never, manager());
     site.fail("list");
-    assert_eq!(error(site.step(&strict())), "Page default/*: out of luck");
+    assert_eq!(error(site.step(&strict())), "Page default/*: the call failed: out of luck");
     site.client.heal();
     site.given_child("web");
     for (verb, value) in [("update", "field"), ("delete", "")] {
@@ -463,7 +467,7 @@ fn returns_errors_of_the_client() {
         if verb == "delete" {
             site.web.spec.clear();
         }
-        assert_eq!(error(site.step(&strict())), "Page default/web: out of luck", "{verb}");
+        assert_eq!(error(site.step(&strict())), "Page default/web: the call failed: out of luck", "{verb}");
     }
 }
 
@@ -475,7 +479,10 @@ fn changes_none_of_several_while_one_cannot_be_deleted() {
     site.want("new", "field");
     let error = site.step(&Child::new(desired, never, manager())).unwrap_err();
     let errors = error.downcast_ref::<Failures>().unwrap().errors();
-    assert_eq!((errors.len(), errors[0].to_string()), (2, "Page default/c: out of luck".to_owned()));
+    assert_eq!(
+        (errors.len(), Chain(&*errors[0]).to_string()),
+        (2, "Page default/c: the call failed: out of luck".to_owned())
+    );
     assert_eq!(site.names(), ["a", "c"]);
     assert_eq!(site.page("a").data.len(), 1);
 }
@@ -695,7 +702,7 @@ fn one_failed_deletion_with_the_owner_does_not_stop_the_others() {
     site.given_children(&["a", "b", "c"]);
     site.delete_web(FINALIZER);
     site.client.before(|verb, object| (verb == "delete" && object.key().name() == "a").then(|| out_of_luck(object)));
-    assert_eq!(error(site.step(&child)), "Page default/a: out of luck");
+    assert_eq!(error(site.step(&child)), "Page default/a: the call failed: out of luck");
     assert_eq!(site.names(), ["a"]);
     assert!(site.web.metadata.has_finalizer(FINALIZER));
 }

@@ -11,6 +11,7 @@ use homeostat_objects::{ClientError, Object, Query};
 
 use crate::pages::{Page, Site, manager, out_of_luck};
 use crate::support::{Thing, step};
+use homeostat::rt::Chain;
 
 const FINALIZER: &str = "example.com/pages";
 type Set = ChildSetReconciler<Thing, Page>;
@@ -33,7 +34,7 @@ fn desired(_cx: &SubContext<'_>, thing: &mut Thing, _known: &[Page]) -> Result<D
 fn reflect(_cx: &SubContext<'_>, thing: &mut Thing, pages: &[ChildResult<Page>]) -> SubResult {
     let of = |page: &ChildResult<Page>| match &page.child {
         Ok(child) => child.as_ref().map_or("none".to_owned(), |child| child.data["foo"].clone()),
-        Err(error) => error.to_string(),
+        Err(error) => Chain(error).to_string(),
     };
     let pages = pages.iter().map(|page| format!("{}: {}", page.id, of(page))).collect::<Vec<_>>();
     thing.status.fields.insert("pages".to_owned(), pages.join(", "));
@@ -176,7 +177,13 @@ fn keeps_one_child_of_each_identifier_and_reports_the_others() {
         site.given_page(name, "blue");
     }
     let error = site.step(&set()).unwrap_err();
-    let errors = error.downcast_ref::<Failures>().unwrap().errors().iter().map(ToString::to_string).collect::<Vec<_>>();
+    let errors = error
+        .downcast_ref::<Failures>()
+        .unwrap()
+        .errors()
+        .iter()
+        .map(|error| Chain(&**error).to_string())
+        .collect::<Vec<_>>();
     let expected = ["a", "b"].map(|name| {
         format!(
             "Page default/{name} is invalid: metadata.name is {name:?}, but must be \"web-blue\": Thing default/web has one such \
@@ -208,11 +215,20 @@ fn a_failed_write_does_not_stop_the_others() {
     site.client
         .before(|_, object| ["web-blue", "web-pink"].contains(&object.key().name()).then(|| out_of_luck(object)));
     let error = site.step(&set()).unwrap_err();
-    let errors = error.downcast_ref::<Failures>().unwrap().errors().iter().map(ToString::to_string).collect::<Vec<_>>();
-    assert_eq!(errors, ["Page default/web-blue: out of luck", "Page default/web-pink: out of luck"]);
+    let errors = error
+        .downcast_ref::<Failures>()
+        .unwrap()
+        .errors()
+        .iter()
+        .map(|error| Chain(&**error).to_string())
+        .collect::<Vec<_>>();
+    assert_eq!(
+        errors,
+        ["Page default/web-blue: the call failed: out of luck", "Page default/web-pink: the call failed: out of luck"]
+    );
     assert_eq!(
         site.pages_reflected(),
-        "blue: Page default/web-blue: out of luck, green: y, pink: Page default/web-pink: out of luck, \
+        "blue: Page default/web-blue: the call failed: out of luck, green: y, pink: Page default/web-pink: the call failed: out of luck, \
          red: Page default/web-red already exists, white: w"
     );
     // The deletion of the conflicting object enqueues `web`.
@@ -251,7 +267,7 @@ fn combines_the_result_of_reflect_with_the_others() {
     site.fail("update");
     site.want_set(&[("blue", "y")]);
     let error = site.step(&Set::new(desired, id, fails, manager())).unwrap_err();
-    assert_eq!(error.to_string(), "Page default/web-blue: out of luck; no");
+    assert_eq!(error.to_string(), "Page default/web-blue: the call failed: out of luck; no");
 }
 
 #[test]
@@ -387,6 +403,9 @@ fn one_failed_deletion_does_not_stop_the_others() {
         site.given_page(name, "");
     }
     site.client.before(|verb, object| (verb == "delete" && object.key().name() == "a").then(|| out_of_luck(object)));
-    assert_eq!(site.step(&set()).unwrap_err().to_string(), "Page default/a: out of luck");
-    assert_eq!((site.names(), site.pages_reflected()), (vec!["a".to_owned()], ": Page default/a: out of luck"));
+    assert_eq!(Chain(&*site.step(&set()).unwrap_err()).to_string(), "Page default/a: the call failed: out of luck");
+    assert_eq!(
+        (site.names(), site.pages_reflected()),
+        (vec!["a".to_owned()], ": Page default/a: the call failed: out of luck")
+    );
 }

@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 
 use crate::pages::Site;
 use crate::support::Thing;
+use homeostat::rt::Chain;
 
 const FINALIZER: &str = "example.com/sign";
 const PATCH: &str = "patch Thing default/web";
@@ -89,7 +90,10 @@ fn converges_behind_the_finalizer_and_only_if_not_in_step() {
 fn creates_nothing_without_the_finalizer() {
     let (mut site, signs) = (Site::new(), Signs::default());
     site.client.before(|verb, object| (verb == "patch").then(|| crate::pages::out_of_luck(object)));
-    assert_eq!(site.step(&sign(&signs)).unwrap_err().to_string(), "Thing default/web: out of luck");
+    assert_eq!(
+        Chain(&*site.step(&sign(&signs)).unwrap_err()).to_string(),
+        "Thing default/web: the call failed: out of luck"
+    );
     signs.called(&[]);
 }
 

@@ -93,10 +93,9 @@ fn runs_no_step_without_the_finalizer() {
     let world = World::with(&[]);
     world.spy.before(unreachable);
     let (shown, trail, writes, thing) = world.run(&finalizing(on, on));
-    assert_eq!((shown.as_str(), trail.as_str()), ("failed: Thing default/web: the cable is out", ""));
+    assert_eq!((shown.as_str(), trail.as_str()), ("failed: Thing default/web: the call failed: the cable is out", ""));
     assert_eq!((writes, thing.metadata.finalizers.len()), (vec![PATCH.to_owned()], 0));
-    let event =
-        "Warning FinalizerPatchFailed Failed to patch finalizer \"example.com/f\": Thing default/web: the cable is out";
+    let event = "Warning FinalizerPatchFailed Failed to patch finalizer \"example.com/f\": Thing default/web: the call failed: the cable is out";
     assert_eq!(events(&world.events), [event]);
 }
 
@@ -163,7 +162,10 @@ fn retries_a_failed_removal() {
     let world = World::deleting(&[FINALIZER]);
     world.spy.before(unreachable);
     let (shown, trail, writes, _) = world.run(&finalizing(on, on));
-    assert_eq!((shown.as_str(), trail.as_str()), ("failed: Thing default/web: the cable is out", "finalize"));
+    assert_eq!(
+        (shown.as_str(), trail.as_str()),
+        ("failed: Thing default/web: the call failed: the cable is out", "finalize")
+    );
     assert_eq!(writes, [PATCH]);
     assert!(events(&world.events)[0].starts_with("Warning FinalizerPatchFailed"));
     world.spy.heal();

@@ -55,7 +55,7 @@ fn creates_a_missing_object() {
     assert!(site.manage(&manager(), None, Some(Page::generated("other-"))).unwrap_err().is_transport());
     site.did(
         &["create Page default/other-"],
-        &["Warning CreationFailed Failed to create Page \"other-\": Page default/other-: out of luck"],
+        &["Warning CreationFailed Failed to create Page \"other-\": Page default/other-: the call failed: out of luck"],
     );
 }
 
@@ -71,7 +71,7 @@ fn corrects_drift() {
     assert!(site.manage(&manager(), Some(&updated), Some(wanted().with("a", "b"))).unwrap_err().is_transport());
     site.did(
         &["update Page default/index"],
-        &["Warning UpdateFailed Failed to update Page \"index\": Page default/index: out of luck"],
+        &["Warning UpdateFailed Failed to update Page \"index\": Page default/index: the call failed: out of luck"],
     );
 }
 
@@ -83,7 +83,7 @@ fn deletes_an_object_that_is_not_desired() {
     assert!(site.manage(&manager(), Some(&given), None).unwrap_err().is_transport());
     site.did(
         &["delete Page default/index"],
-        &["Warning DeleteFailed Failed to delete Page \"index\": Page default/index: out of luck"],
+        &["Warning DeleteFailed Failed to delete Page \"index\": Page default/index: the call failed: out of luck"],
     );
     site.client.heal();
     assert_eq!(site.manage(&manager(), Some(&given), None).unwrap(), None);

@@ -24,6 +24,7 @@ use serde_json::json;
 use crate::hooked_client::HookedClient;
 use crate::logs::Logs;
 use crate::support::{Thing, ThingStatus, config, events, spy, things};
+use homeostat::rt::Chain;
 
 const CONFIG_MAP: Kind = Kind::namespaced("", "v1", "ConfigMap");
 const MINUTE: Duration = Duration::from_secs(60);
@@ -102,7 +103,7 @@ fn never(_: &SubContext<'_>, _: &mut Thing) -> SubResult {
 }
 
 fn text(result: Result<Action, BoxError>) -> String {
-    result.unwrap_err().to_string()
+    Chain(&*result.unwrap_err()).to_string()
 }
 
 const UPDATE: &str = "update_status Thing default/web";
@@ -140,9 +141,12 @@ fn a_failed_status_write_does_not_hide_the_result() {
         (verb == "update_status").then(|| ClientError::transport(object.clone(), "no route"))
     };
     world.spy.before(refuses);
-    assert_eq!(text(world.step(returning(|| Err("out of luck".into())))), "out of luck; Thing default/web: no route");
-    assert_eq!(text(world.step(returning(on))), "Thing default/web: no route");
-    let message = "Warning StatusUpdateFailed Failed to update status: Thing default/web: no route";
+    assert_eq!(
+        text(world.step(returning(|| Err("out of luck".into())))),
+        "out of luck; Thing default/web: the call failed: no route"
+    );
+    assert_eq!(text(world.step(returning(on))), "Thing default/web: the call failed: no route");
+    let message = "Warning StatusUpdateFailed Failed to update status: Thing default/web: the call failed: no route";
     assert_eq!(events(&world.events), [message]);
 }
 
@@ -264,7 +268,7 @@ fn a_missing_object_ends_no_tracks_of_others() {
 fn returns_an_error_of_the_read() {
     let world = World::new();
     world.spy.before(|verb, object| (verb == "get").then(|| ClientError::transport(object.clone(), "no route")));
-    assert_eq!(text(world.step(never)), "Thing default/web: no route");
+    assert_eq!(text(world.step(never)), "Thing default/web: the call failed: no route");
     assert!(events(&world.events).is_empty());
 }
 

@@ -6,6 +6,7 @@ use homeostat::BoxError;
 use homeostat_objects::sub::{Failures, Flow, SubContext, SubReconciler, SubResult};
 
 use crate::support::{Thing, config, spy, step};
+use homeostat::rt::Chain;
 
 pub(crate) const fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
@@ -51,7 +52,7 @@ pub(crate) fn shown(result: &SubResult) -> String {
     let (what, requeue) = match result {
         Ok(flow) if flow.is_halted() => ("halted".to_owned(), flow.requeue()),
         Ok(flow) => ("on".to_owned(), flow.requeue()),
-        Err(error) => (format!("failed: {error}"), asked(error)),
+        Err(error) => (format!("failed: {}", Chain(&**error)), asked(error)),
     };
     what + &requeue.map_or_else(String::new, |delay| format!(", again in {delay:?}"))
 }

@@ -8,8 +8,8 @@ use serde_json::Value;
 use crate::kinds::{CORE_EVENT, STORED_EVENT, core_event, core_path, stored_event, stored_selector};
 use homeostat::base::CancellationToken;
 use homeostat_objects::{
-    Capabilities, Cause, Client, ClientError, DeleteOptions, Deletion, FieldConflict, FieldOwner, Kind, ObjectKey,
-    ObjectList, ObjectRef, ObjectStream, Patch, PatchTarget, Query, SharedObject,
+    Capabilities, Cause, Client, ClientError, ClientErrorKind, DeleteOptions, Deletion, FieldConflict, FieldOwner,
+    Kind, ObjectKey, ObjectList, ObjectRef, ObjectStream, Patch, PatchTarget, Query, SharedObject,
 };
 
 /// A client that serves only core events. It does not compute JSON patches, because the server does.
@@ -111,24 +111,23 @@ fn stored_query(query: &Query) -> Query {
 /// Translates an error to the kind and the field names that the caller used.
 fn in_core_terms(error: ClientError) -> ClientError {
     let object = ObjectRef::new(&CORE_EVENT, error.object().key());
-    match error {
-        ClientError::NotFound { .. } => ClientError::not_found(object),
-        ClientError::AlreadyExists { .. } => ClientError::already_exists(object),
-        ClientError::Conflict { reason, fields, .. } if fields.is_empty() => ClientError::conflict(object, reason),
-        ClientError::Conflict { fields, .. } => {
-            let fields = fields
-                .into_iter()
-                .map(|FieldConflict { field, owner, .. }| FieldConflict::new(core_path(&field), owner));
+    match error.kind() {
+        ClientErrorKind::NotFound => ClientError::not_found(object),
+        ClientErrorKind::AlreadyExists => ClientError::already_exists(object),
+        ClientErrorKind::Conflict { fields, .. } if fields.is_empty() => ClientError::conflict(object, error.reason()),
+        ClientErrorKind::Conflict { fields, .. } => {
+            let fields =
+                fields.iter().map(|FieldConflict { field, owner, .. }| FieldConflict::new(core_path(field), owner));
             ClientError::field_conflicts(object, fields.collect())
         }
-        ClientError::Invalid { causes, .. } => {
+        ClientErrorKind::Invalid { causes, .. } => {
             let causes =
-                causes.into_iter().map(|Cause { field, value, rule, .. }| Cause::new(core_path(&field), value, rule));
+                causes.iter().map(|Cause { field, value, rule, .. }| Cause::new(core_path(field), value, rule));
             ClientError::with_causes(object, causes.collect())
         }
-        ClientError::Forbidden { reason, .. } => ClientError::forbidden(object, reason),
-        ClientError::Gone { version, .. } => ClientError::gone(object, version),
+        ClientErrorKind::Forbidden => ClientError::forbidden(object, error.reason()),
+        ClientErrorKind::Gone { version, .. } => ClientError::gone(object, version),
         // All other errors concern the store, not the object.
-        other => other,
+        _ => error,
     }
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::admission::{AdmissionFailure, FieldFault};
 use crate::http::Reply;
 use homeostat::rt::Chain;
-use homeostat_objects::{ClientError, Kind};
+use homeostat_objects::{ClientError, ClientErrorKind, Kind};
 
 /// A request's error, in the form of a `Status`.
 #[derive(Clone, Debug, PartialEq)]
@@ -110,13 +110,13 @@ impl StatusError {
     pub(super) fn of_client(error: &ClientError) -> Self {
         let (kind, name) = (error.object().kind(), error.object().key().name());
         let qualified = qualified(kind);
-        match error {
-            ClientError::NotFound { .. } => Self::not_found(kind, name),
-            ClientError::AlreadyExists { .. } => {
+        match error.kind() {
+            ClientErrorKind::NotFound => Self::not_found(kind, name),
+            ClientErrorKind::AlreadyExists => {
                 let message = format!("{qualified} {name:?} already exists");
                 Self::new(StatusCode::CONFLICT, "AlreadyExists", message).about(kind, &kind.plural(), name)
             }
-            ClientError::Conflict { fields, .. } if !fields.is_empty() => {
+            ClientErrorKind::Conflict { fields, .. } if !fields.is_empty() => {
                 let lines: Vec<_> =
                     fields.iter().map(|field| format!("conflict with {:?}: .{}", field.owner, field.field)).collect();
                 let many = if fields.len() == 1 { "" } else { "s" };
@@ -127,25 +127,25 @@ impl StatusError {
                 });
                 Self::new(StatusCode::CONFLICT, "Conflict", message).causes(causes.collect())
             }
-            ClientError::Conflict { reason, .. } => {
-                let message = format!("Operation cannot be fulfilled on {qualified} {name:?}: {reason}");
+            ClientErrorKind::Conflict { .. } => {
+                let message = format!("Operation cannot be fulfilled on {qualified} {name:?}: {}", error.reason());
                 Self::new(StatusCode::CONFLICT, "Conflict", message).about(kind, &kind.plural(), name)
             }
-            ClientError::Invalid { causes, .. } => {
+            ClientErrorKind::Invalid { causes, .. } => {
                 let faults = causes.iter().map(|cause| FieldFault::of_text(&cause.field, &cause.value, &cause.rule));
                 Self::invalid(kind, name, &faults.collect::<Vec<_>>())
             }
-            ClientError::Gone { version, .. } => {
+            ClientErrorKind::Gone { version, .. } => {
                 Self::expired(format!("the version {version} of {qualified} is too old or unknown: list again"))
             }
-            ClientError::Forbidden { reason, .. } => Self::forbidden(kind, name, reason),
-            ClientError::TooManyRequests { reason, .. } => {
-                let busy = Self::new(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", reason.clone());
-                let delay = error.retry_after().map_or(1, |after| after.as_millis().div_ceil(1_000).max(1));
+            ClientErrorKind::Forbidden => Self::forbidden(kind, name, error.reason()),
+            ClientErrorKind::TooManyRequests { retry_after, .. } => {
+                let busy = Self::new(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", error.reason());
+                let delay = retry_after.map_or(1, |after| after.as_millis().div_ceil(1_000).max(1));
                 Self { retry_after: Some(u64::try_from(delay).unwrap_or(u64::MAX)), ..busy }
             }
-            ClientError::KindNotServed { reason, .. } => {
-                Self::new(StatusCode::NOT_FOUND, "NotFound", reason.clone()).about(kind, &kind.plural(), name)
+            ClientErrorKind::KindNotServed => {
+                Self::new(StatusCode::NOT_FOUND, "NotFound", error.reason()).about(kind, &kind.plural(), name)
             }
             // The store refuses this program, not the user who made the request.
             _ => {

@@ -8,11 +8,12 @@ use super::column::PrintColumn;
 use super::presets::NAMESPACE;
 use super::resource::ServedResource;
 use crate::admission::{SchemaFault, StructuralSchema};
+use homeostat::rt::Chain;
 use homeostat_objects::Kind;
 use homeostat_objects::store::{is_dns_label, is_subdomain};
 
 /// The error for a kind that cannot be served.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct RegistryError {
     kind: Box<Kind>,
     fault: KindFault,
@@ -30,6 +31,12 @@ impl fmt::Display for RegistryError {
             KindFault::Schema(fault) => write!(f, "{} cannot be served: {fault}", self.kind),
             KindFault::Other(fault) => write!(f, "{} cannot be served: {fault}", self.kind),
         }
+    }
+}
+
+impl fmt::Debug for RegistryError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&Chain(self), f)
     }
 }
 

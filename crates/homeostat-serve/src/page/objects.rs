@@ -4,6 +4,7 @@ use super::data::{ChipColour, DASH, cell, chip, detail, heading, number, row_nam
 use super::escape::{line, name, path};
 use super::units::size;
 use crate::api::{KindCount, full_name};
+use homeostat::rt::Chain;
 
 /// Adds the section.
 pub(super) fn section(out: &mut String, kinds: &[KindCount], kubectl: &str) {
@@ -20,7 +21,7 @@ pub(super) fn section(out: &mut String, kinds: &[KindCount], kubectl: &str) {
         let shown = match count {
             Some(Ok(count)) => number(*count, ChipColour::Calm),
             Some(Err(error)) => {
-                let why = detail(&format!("objects {kind}"), &error.to_string());
+                let why = detail(&format!("objects {kind}"), &Chain(error).to_string());
                 format!("{} {why}", chip(ChipColour::Bad, "cannot be listed"))
             }
             None => DASH.to_owned(),

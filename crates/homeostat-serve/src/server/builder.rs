@@ -37,12 +37,13 @@ type PageHandlerFactory = Box<dyn FnOnce(PageContext) -> Arc<dyn Handler> + Send
 /// # Examples
 ///
 /// ```
+/// use homeostat::base::StartErrorKind;
 /// use homeostat_serve::Server;
 /// use std::net::Ipv4Addr;
 ///
 /// // Everyone in the network could use a server without users.
 /// let error = Server::builder((Ipv4Addr::UNSPECIFIED, 8080)).build().unwrap_err();
-/// assert!(error.is_invalid_setting());
+/// assert_eq!(error.kind(), StartErrorKind::InvalidSetting);
 /// assert_eq!(
 ///     error.to_string(),
 ///     "address is 0.0.0.0:8080, but must be on loopback; to serve a network, call `listen_on_network`",

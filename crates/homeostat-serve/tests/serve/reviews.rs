@@ -6,6 +6,7 @@ use std::net::{Ipv4Addr, TcpStream};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use homeostat::Running;
+use homeostat::base::StartErrorKind;
 use homeostat_objects::Kind;
 use homeostat_serve::{
     Access, AccessTarget, AdmissionReviewer, Rejection, ServedResource, Server, ServerBuilder, ServerControl, UserInfo,
@@ -298,7 +299,7 @@ fn several_reviewers_need_several_paths() {
     let fault = |path: &str| builder().admission_reviews(path, &pods).build().unwrap_err();
     for path in ["admission", "/", "/reviews/", "/reviews?a", "/a//b", "/a%20b", "/api", "/apis/reviews", "/version"] {
         let error = fault(path);
-        assert!(error.is_invalid_setting(), "{path}");
+        assert_eq!(error.kind(), StartErrorKind::InvalidSetting, "{path}");
         let text =
             format!("admission_reviews is {:?}, but must be a path such as /admission", format!("{path}/mutate"));
         assert!(error.to_string().starts_with(&text), "{error}");

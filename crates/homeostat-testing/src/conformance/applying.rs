@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::fixture::{CaseResult, Refusal, TestedClient, failed, holds, same};
 use super::objects::{A, meta, owner, version, widget, with, without, zone};
-use homeostat_objects::{ClientError, FieldOwner};
+use homeostat_objects::FieldOwner;
 
 fn one() -> FieldOwner {
     FieldOwner::new("owner-one")
@@ -29,7 +29,7 @@ fn spec(what: &str, object: &Value, expected: &Value) -> CaseResult {
 #[track_caller]
 fn contested(client: &TestedClient, object: Value, by: &FieldOwner, with: &str, field: &str) -> CaseResult {
     let error = client.refused(Refusal::Conflict, A, || client.apply(object, by))?;
-    let ClientError::Conflict { reason, .. } = error else { return Ok(()) };
+    let reason = error.reason();
     holds(&format!("{reason:?} names {with}"), reason.contains(with))?;
     holds(&format!("{reason:?} names {field}"), reason.contains(field))
 }

@@ -10,9 +10,10 @@ use serde_json::{Value, json};
 
 use super::objects::{WIDGET, ZONE, brief, is_deleting, key, kind_of, meta};
 use homeostat::base::{CancellationToken, ThreadOptions};
+use homeostat::rt::Chain;
 use homeostat_objects::{
-    Capabilities, Cause, Client, ClientError, DeleteOptions, Deletion, FieldOwner, ObjectStream, Patch, PatchTarget,
-    Propagation, Query, SharedObject, WatchEvent,
+    Capabilities, Cause, Client, ClientError, ClientErrorKind, DeleteOptions, Deletion, FieldOwner, ObjectStream,
+    Patch, PatchTarget, Propagation, Query, SharedObject, WatchEvent,
 };
 
 /// The longest time that a client may take for a watch event. If the client works, no case waits this long.
@@ -56,7 +57,7 @@ impl From<ClientError> for NotPassed {
     /// An unexpected error fails the case.
     #[track_caller]
     fn from(error: ClientError) -> Self {
-        failed(format_args!("{error}"))
+        failed(Chain(&error))
     }
 }
 
@@ -93,16 +94,16 @@ pub(super) enum Refusal {
 
 impl Refusal {
     pub(super) fn of(error: &ClientError) -> Self {
-        match error {
-            ClientError::NotFound { .. } => Self::NotFound,
-            ClientError::AlreadyExists { .. } => Self::AlreadyExists,
-            ClientError::Conflict { .. } => Self::Conflict,
-            ClientError::Invalid { .. } => Self::Invalid,
-            ClientError::Forbidden { .. } => Self::Forbidden,
-            ClientError::Unauthorized { .. } => Self::Unauthorized,
-            ClientError::TooManyRequests { .. } => Self::TooManyRequests,
-            ClientError::KindNotServed { .. } => Self::KindNotServed,
-            ClientError::Gone { .. } => Self::Gone,
+        match error.kind() {
+            ClientErrorKind::NotFound => Self::NotFound,
+            ClientErrorKind::AlreadyExists => Self::AlreadyExists,
+            ClientErrorKind::Conflict { .. } => Self::Conflict,
+            ClientErrorKind::Invalid { .. } => Self::Invalid,
+            ClientErrorKind::Forbidden => Self::Forbidden,
+            ClientErrorKind::Unauthorized => Self::Unauthorized,
+            ClientErrorKind::TooManyRequests { .. } => Self::TooManyRequests,
+            ClientErrorKind::KindNotServed => Self::KindNotServed,
+            ClientErrorKind::Gone { .. } => Self::Gone,
             _ => Self::Transport,
         }
     }
@@ -253,7 +254,7 @@ impl TestedClient {
             Ok(done) => return Err(failed(format_args!("succeeded, expected {refusal:?}: {done:?}"))),
             Err(error) => error,
         };
-        same(&format!("the kind of the error \"{error}\""), Refusal::of(&error), refusal)?;
+        same(&format!("the kind of the error \"{}\"", Chain(&error)), Refusal::of(&error), refusal)?;
         same("the object of the error", error.object().to_string(), object)?;
         holds(&format!("the message {:?} names {object}", error.to_string()), error.to_string().contains(object))?;
         same("the objects after a refusal", self.all()?, before)?;

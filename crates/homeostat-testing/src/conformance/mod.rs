@@ -56,8 +56,8 @@ pub trait Backend {
     /// Returns how many changes a watch can go back.
     ///
     /// A watch must work from a version this many changes ago, and must fail with
-    /// [`Gone`](homeostat_objects::ClientError::Gone) from twice as many. The default `None` means unknown, and skips
-    /// the cases of `Gone`.
+    /// [`Gone`](homeostat_objects::ClientErrorKind::Gone) from twice as many. The default `None` means unknown, and
+    /// skips the cases of `Gone`.
     fn history(&self) -> Option<usize> {
         None
     }

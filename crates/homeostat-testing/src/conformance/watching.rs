@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::fixture::{CaseResult, InPart, NotPassed, ObjectEvent, TestedClient, WatchReader, failed, holds, same};
 use super::objects::{WIDGET, ZONE, brief, held, key, meta, version, widget, widget_in, with, without, zone};
 use homeostat::base::CancellationToken;
-use homeostat_objects::{ClientError, DeleteOptions, ObjectKey, Query, WatchEvent};
+use homeostat_objects::{ClientErrorKind, DeleteOptions, ObjectKey, Query, WatchEvent};
 
 pub(super) fn watch_tells_what_each_call_returned(client: &TestedClient) -> CaseResult {
     let watch = client.watch(&Query::all(), Some(&client.version()?))?;
@@ -322,7 +322,7 @@ pub(super) fn watch_from_before_the_history_is_gone(client: &TestedClient) -> Ca
                 error
             }
         };
-        let ClientError::Gone { version, .. } = &error else {
+        let ClientErrorKind::Gone { version, .. } = error.kind() else {
             return Err(failed(format_args!("expected Gone: {error}")));
         };
         same("the version of the error", version, &versions[0])?;
@@ -345,7 +345,7 @@ pub(super) fn watch_that_lags_misses_nothing_unsaid(client: &TestedClient) -> Ca
         let change = match watch.item()? {
             Some(Ok(WatchEvent::Bookmark(_))) => continue,
             Some(Ok(change)) => change,
-            Some(Err(ClientError::Gone { .. })) => {
+            Some(Err(error)) if error.is_gone() => {
                 return same("whether an item follows the error", watch.item()?.is_some(), false);
             }
             other => return Err(failed(format_args!("expected a change or Gone: {other:?}"))),

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use homeostat_kubernetes::{Impersonation, Kubeconfig, KubernetesClient};
-use homeostat_objects::{Client, ClientError, Kind, ObjectKey, Query};
+use homeostat_objects::{Client, ClientError, ClientErrorKind, Kind, ObjectKey, Query};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -99,7 +99,7 @@ fn case_13_a_refused_token_is_asked_for_again() {
     let plugin = Plugin::new();
     plugin.prints("v1", &json!({"token": "an-old-token"}));
     let client = client_with(&kubeconfig(&plugin.user("v1")));
-    assert!(reads(&client).unwrap_err().is_unauthorized());
+    assert!(*reads(&client).unwrap_err().kind() == ClientErrorKind::Unauthorized);
     plugin.prints("v1", &json!({"token": ADMIN}));
     reads(&client).unwrap();
 }
@@ -171,7 +171,7 @@ fn case_15_a_user_acts_as_another() {
     };
     let nobody = KubernetesClient::new(config().impersonate(Impersonation::new("nobody"))).unwrap();
     let error = reads(&nobody).unwrap_err();
-    assert!(error.is_forbidden() && error.to_string().contains("nobody"), "{error:?}");
+    assert!(*error.kind() == ClientErrorKind::Forbidden && error.to_string().contains("nobody"), "{error:?}");
     let user = json!({"token": ADMIN, "as": "somebody", "as-groups": ["system:masters"]});
     reads(&client_with(&kubeconfig(&user))).unwrap();
 }
@@ -182,12 +182,18 @@ fn a_forbidden_call_names_its_user_verb_and_kind() {
     let error = client.get(&CONFIG_MAP, &ObjectKey::new("default", "a")).unwrap_err();
     let text = error.to_string();
     assert!(
-        error.is_forbidden() && text.contains("nobody") && text.contains("get") && text.contains("configmaps"),
+        *error.kind() == ClientErrorKind::Forbidden
+            && text.contains("nobody")
+            && text.contains("get")
+            && text.contains("configmaps"),
         "{text}"
     );
     let stop = homeostat::CancellationToken::new();
     let watch = client.watch(&CONFIG_MAP, &Query::all(), Some("1"), &stop);
     let error = watch.and_then(|mut events| events.next().unwrap()).unwrap_err();
-    assert!(error.is_forbidden(), "{error:?}");
-    assert!(reads(&client_with(&kubeconfig(&json!({"token": "unknown"})))).unwrap_err().is_unauthorized());
+    assert_eq!(*error.kind(), ClientErrorKind::Forbidden, "{error:?}");
+    assert!(
+        *reads(&client_with(&kubeconfig(&json!({"token": "unknown"})))).unwrap_err().kind()
+            == ClientErrorKind::Unauthorized
+    );
 }

@@ -5,12 +5,15 @@ use std::time::Duration;
 
 use homeostat::{CancellationToken, ManualClock};
 use homeostat_kubernetes::KubernetesClient;
-use homeostat_objects::{Api, Client, ClientError, DynamicObject, ObjectKey, ObjectWatch, Query, WatchEvent};
+use homeostat_objects::{
+    Api, Client, ClientError, ClientErrorKind, DynamicObject, ObjectKey, ObjectWatch, Query, WatchEvent,
+};
 use homeostat_testing::{ApiServer, IncomingRequest, ServerAnswer, ServerRule};
 use serde_json::{Value, json};
 
 use super::{CONFIG_MAP, Follower, MAPS, PATIENCE, client_of, delete, fresh, map};
 use crate::until::within;
+use homeostat::rt::Chain;
 
 /// Creates config maps on a scripted server.
 fn server_with(names: &[&str]) -> ApiServer {
@@ -61,8 +64,8 @@ fn refusal(client: &KubernetesClient) -> ClientError {
 fn case_01_a_refused_watch_is_one_typed_error() {
     type Is = fn(&ClientError) -> bool;
     let cases: [(u16, &str, Is); 3] = [
-        (403, "Forbidden", ClientError::is_forbidden),
-        (429, "TooManyRequests", ClientError::is_too_many_requests),
+        (403, "Forbidden", |error| *error.kind() == ClientErrorKind::Forbidden),
+        (429, "TooManyRequests", |error| matches!(error.kind(), ClientErrorKind::TooManyRequests { .. })),
         (500, "InternalError", ClientError::is_transport),
     ];
     for (code, reason, is_it) in cases {
@@ -75,7 +78,7 @@ fn case_01_a_refused_watch_is_one_typed_error() {
         let client = KubernetesClient::builder(config).call_timeout(Duration::from_millis(100)).build().unwrap();
         let error = refusal(&client);
         assert!(is_it(&error), "{error:?}");
-        assert!(error.to_string().contains("the reason of the server"), "{error}");
+        assert!(Chain(&error).to_string().contains("the reason of the server"), "{error:?}");
     }
 }
 
@@ -328,8 +331,8 @@ fn hostile_answers_to_a_watch_are_bounded_and_refused() {
         let server = server_with(&["a"]);
         server.rule(watches().answer(answer));
         let error = refusal(&client_of(&server));
-        assert!(!error.to_string().is_empty(), "{what}");
-        let read = Value::String(error.to_string()).to_string();
+        assert!(!Chain(&error).to_string().is_empty(), "{what}");
+        let read = Value::String(Chain(&error).to_string()).to_string();
         assert!(read.len() < 10_000, "the error about {what} has {} bytes", read.len());
     }
 }

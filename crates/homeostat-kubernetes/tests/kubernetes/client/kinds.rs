@@ -1,6 +1,6 @@
 //! Kinds with irregular plurals, and kinds that the server does not serve.
 
-use homeostat_objects::{Client, Kind, Query};
+use homeostat_objects::{Client, ClientErrorKind, Kind, Query};
 use homeostat_testing::ApiServer;
 use serde_json::json;
 
@@ -45,10 +45,10 @@ fn a_kind_that_is_served_again_with_another_plural_is_found() {
         assert_eq!(plural().unwrap(), name);
         server.withdraw(&kind);
     }
-    assert!(plural().unwrap_err().is_kind_not_served());
+    assert_eq!(*plural().unwrap_err().kind(), ClientErrorKind::KindNotServed);
     // The list of kinds was read just before.
     let before = server.requests().len();
-    assert!(client.list(&GOOSE, &Query::all()).unwrap_err().is_kind_not_served());
+    assert!(*client.list(&GOOSE, &Query::all()).unwrap_err().kind() == ClientErrorKind::KindNotServed);
     assert_eq!(server.requests().len(), before + 1);
 }
 
@@ -60,16 +60,16 @@ fn a_kind_that_is_not_served_is_an_error_until_it_is() {
     let list = || client.list(&WIDGET, &Query::all());
     let error = list().unwrap_err();
     let expected = format!("{} has no group and version example.com/v1", server.url());
-    assert!(error.is_kind_not_served() && error.to_string().contains(&expected), "{error}");
+    assert!(*error.kind() == ClientErrorKind::KindNotServed && error.to_string().contains(&expected), "{error}");
     // The list of kinds is not read again at once.
     let before = server.requests().len();
-    assert!(list().unwrap_err().is_kind_not_served());
+    assert_eq!(*list().unwrap_err().kind(), ClientErrorKind::KindNotServed);
     assert_eq!(server.requests().len(), before + 1);
     server.serve(WIDGET);
     assert!(list().unwrap().items.is_empty());
     server.withdraw(&WIDGET);
     clock.advance(std::time::Duration::from_secs(2));
-    assert!(list().unwrap_err().is_kind_not_served());
+    assert_eq!(*list().unwrap_err().kind(), ClientErrorKind::KindNotServed);
     let error = client.list(&Kind::of("v1", "Planet"), &Query::all()).unwrap_err().to_string();
     assert!(error.contains(&format!("{} has v1 with the kinds ", server.url())), "{error}");
 }

@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use super::{CONFIG_MAP, builder, client, key, map};
 use crate::logs::Logs;
 use crate::until::until;
+use homeostat::rt::Chain;
 
 const SECOND: Duration = Duration::from_secs(1);
 const LONG: Duration = Duration::from_secs(30);
@@ -105,7 +106,7 @@ fn a_read_without_an_answer_of_a_server_ends_soon() {
     let server = ApiServer::start().unwrap();
     server.rule(ServerRule::new("GET", "*").otherwise(ServerAnswer::error(503, "", "no server behind this proxy")));
     let error = client(&server).get(&CONFIG_MAP, &key("a")).unwrap_err();
-    assert!(error.to_string().contains("the server answered 503: no server behind this proxy"), "{error}");
+    assert!(Chain(&error).to_string().contains("the server answered 503: no server behind this proxy"), "{error:?}");
     assert_eq!(server.requests().len(), 4, "the first attempt and three repetitions");
 }
 

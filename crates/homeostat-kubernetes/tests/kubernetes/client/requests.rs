@@ -6,12 +6,14 @@ use std::time::Duration;
 
 use homeostat::{CancellationToken, ManualClock};
 use homeostat_kubernetes::{ClusterConfig, Impersonation, Kubeconfig, KubernetesClient, RequestError};
-use homeostat_objects::{Client, ClientError, DeleteOptions, Kind, Query};
+use homeostat_objects::{Client, ClientError, ClientErrorKind, DeleteOptions, Kind, Query};
 use homeostat_testing::{ApiServer, IncomingRequest, ServerAnswer, ServerRule};
 use serde_json::{Value, json};
 
 use super::{CONFIG_MAP, builder, client, key, map};
+use homeostat::rt::Chain;
 use homeostat_test_support::system::pause;
+use std::error::Error;
 
 const SECOND: Duration = Duration::from_secs(1);
 const NANOSECOND: Duration = Duration::from_nanos(1);
@@ -58,7 +60,8 @@ fn a_server_that_stays_busy_is_an_error_with_its_delay() {
         let server = ApiServer::start().unwrap();
         server.rule(ServerRule::new("POST", "*").otherwise(busy(429, asked)));
         let error = client(&server).create(&CONFIG_MAP, map("a")).unwrap_err();
-        assert_eq!(error.retry_after(), Some(counts * SECOND));
+        let ClientErrorKind::TooManyRequests { retry_after, .. } = error.kind() else { panic!("{error:?}") };
+        assert_eq!(*retry_after, Some(counts * SECOND));
         assert_eq!(methods(&server), ["POST"]);
     }
 }
@@ -95,10 +98,10 @@ fn a_server_that_is_not_there_is_named() {
     let config = ClusterConfig::new(&format!("http://{address}")).unwrap();
     let client = KubernetesClient::new(config).unwrap();
     let error = client.create(&CONFIG_MAP, map("a")).unwrap_err();
-    let ClientError::Transport { source, .. } = &error else { panic!("{error}") };
-    assert!(!source.downcast_ref::<RequestError>().unwrap().was_sent());
-    let expected = format!("ConfigMap default/a: POST http://{address}{MAPS}: cannot connect to {address}: ");
-    assert!(error.to_string().starts_with(&expected), "{error}");
+    let request = request_error(&error);
+    assert!(!request.was_sent());
+    let expected = format!("POST http://{address}{MAPS}: cannot connect to {address}: ");
+    assert!(request.to_string().starts_with(&expected), "{error:?}");
     // The first attempt and three repetitions.
     assert_eq!((client.metrics().requests, client.metrics().failures), (4, 4));
 }
@@ -119,7 +122,7 @@ fn a_refused_token_is_read_again_once() {
     let config = Kubeconfig::parse(&file.to_string(), folder.path()).unwrap().config().unwrap();
     let client = KubernetesClient::new(config.send_credentials_without_tls()).unwrap();
     let error = client.get(&CONFIG_MAP, &key("a")).unwrap_err();
-    assert!(error.is_unauthorized(), "{error}");
+    assert_eq!(*error.kind(), ClientErrorKind::Unauthorized, "{error}");
     assert_eq!(server.requests().len(), 2);
     fs::write(&token, "new\n").unwrap();
     assert_eq!(client.get(&CONFIG_MAP, &key("a")).unwrap().name(), "a");
@@ -138,7 +141,7 @@ fn a_plugin_that_hangs_delays_nothing_beyond_the_time_of_a_call_or_a_stop() {
     let client = KubernetesClient::builder(config).call_timeout(3600 * SECOND).build().unwrap();
     let short = client.with_timeout(SECOND / 10).unwrap();
     let error = short.get(&CONFIG_MAP, &key("a")).unwrap_err();
-    assert!(error.is_unauthorized(), "{error}");
+    assert_eq!(*error.kind(), ClientErrorKind::Unauthorized, "{error}");
     assert!(error.to_string().contains("the credential plugin sleep did not print credentials in time"), "{error}");
     let stop = CancellationToken::new();
     scope(|scope| {
@@ -259,7 +262,7 @@ fn hostile_answers_are_refused_and_bounded() {
         server.clear_rules();
         server.rule(ServerRule::new("GET", "*").otherwise(answer));
         let error = client.list(&CONFIG_MAP, &Query::all()).unwrap_err();
-        let text = error.to_string();
+        let text = Chain(&error).to_string();
         assert!(error.is_transport() && text.contains(expected), "{text}");
         assert!(text.contains(&format!("LIST {}/api/v1/configmaps: ", server.url())) && text.len() < 2000, "{text}");
     }
@@ -271,13 +274,15 @@ fn an_error_has_the_id_of_its_request() {
     let answer = ServerAnswer::error(403, "Forbidden", "no right to list").header("Audit-Id", "id-7");
     server.rule(ServerRule::new("GET", "*").otherwise(answer));
     let error = client(&server).list(&CONFIG_MAP, &Query::all()).unwrap_err();
-    assert!(error.is_forbidden() && error.to_string().contains("no right to list (audit id id-7)"), "{error}");
+    assert!(
+        *error.kind() == ClientErrorKind::Forbidden && error.to_string().contains("no right to list (audit id id-7)"),
+        "{error}"
+    );
     let answer = ServerAnswer::error(500, "InternalError", "etcd is gone").header("Audit-Id", "id-8");
     server.clear_rules();
     server.rule(ServerRule::new("GET", "*").otherwise(answer));
     let error = client(&server).list(&CONFIG_MAP, &Query::all()).unwrap_err();
-    let ClientError::Transport { source, .. } = &error else { panic!("{error}") };
-    let request = source.downcast_ref::<RequestError>().unwrap();
+    let request = request_error(&error);
     assert_eq!((request.status(), request.request_id(), request.was_sent()), (Some(500), Some("id-8"), true));
 }
 
@@ -291,4 +296,10 @@ fn a_key_that_would_change_the_path_never_leaves_the_client() {
         assert!(client.delete(&CONFIG_MAP, &key, &DeleteOptions::default()).unwrap_err().is_invalid(), "{name:?}");
     }
     assert_eq!(server.requests(), []);
+}
+
+/// Returns the failed request that is the source of a transport error.
+fn request_error(error: &ClientError) -> &RequestError {
+    assert!(error.is_transport(), "{error:?}");
+    error.source().unwrap().downcast_ref().unwrap()
 }

@@ -1,7 +1,7 @@
 //! The client against a real server, for features that the embedded clients lack.
 
 use homeostat_kubernetes::{Kubeconfig, KubernetesClient};
-use homeostat_objects::{Client, DeleteOptions, Ignore, Kind, LabelSelector, ObjectKey, Query};
+use homeostat_objects::{Client, ClientErrorKind, DeleteOptions, Ignore, Kind, LabelSelector, ObjectKey, Query};
 use serde_json::{Value, json};
 
 use super::{CONFIG_MAP, map};
@@ -96,7 +96,8 @@ fn an_irregular_plural_is_asked_for() {
     assert_eq!(client.served_kind(&endpoints).unwrap().plural, "endpoints");
     let error = client.list(&Kind::of("example.com/v9", "Nothing"), &Query::all()).unwrap_err();
     assert!(
-        error.is_kind_not_served() && error.to_string().contains("has no group and version example.com/v9"),
+        *error.kind() == ClientErrorKind::KindNotServed
+            && error.to_string().contains("has no group and version example.com/v9"),
         "{error}"
     );
     let error = client.get(&Kind::of("v1", "Node"), &ObjectKey::new("default", "a")).unwrap_err();
@@ -139,11 +140,14 @@ fn refusals_of_a_server_are_typed() {
     assert_eq!((error.is_not_found(), error.to_string().as_str()), (true, "Namespace no-such is not found"));
     let wrong = KubernetesClient::new(file.config().unwrap().token("wrong")).unwrap();
     let error = wrong.list(&CONFIG_MAP, &Query::all()).unwrap_err();
-    assert!(error.is_unauthorized() && !error.to_string().contains("wrong\""), "{error}");
+    assert!(*error.kind() == ClientErrorKind::Unauthorized && !error.to_string().contains("wrong\""), "{error}");
     let nobody = homeostat_kubernetes::Impersonation::new("nobody");
     let nobody = KubernetesClient::new(file.config().unwrap().impersonate(nobody)).unwrap();
     let error = nobody.list(&CONFIG_MAP, &Query::all()).unwrap_err();
-    assert!(error.is_forbidden() && error.to_string().contains("\"nobody\" cannot list resource"), "{error}");
+    assert!(
+        *error.kind() == ClientErrorKind::Forbidden && error.to_string().contains("\"nobody\" cannot list resource"),
+        "{error}"
+    );
     let big = "x".repeat(2_000_000);
     let mut object = map("client-big");
     object["data"]["a"] = json!(big);

@@ -5,12 +5,15 @@ use std::time::Duration;
 
 use homeostat::CancellationToken;
 use homeostat_kubernetes::{ClusterConfig, KubernetesClient};
-use homeostat_objects::{Client, ClientError, DeleteOptions, ObjectStream, Query, SharedObject, WatchEvent};
+use homeostat_objects::{
+    Client, ClientError, ClientErrorKind, DeleteOptions, ObjectStream, Query, SharedObject, WatchEvent,
+};
 use homeostat_testing::{ApiServer, IncomingRequest, ServerAnswer, ServerRule};
 use serde_json::{Value, json};
 
 use super::{CONFIG_MAP, builder, client, map};
 use crate::until::within;
+use homeostat::rt::Chain;
 use homeostat_test_support::system::pause;
 
 /// Returns an object with a version.
@@ -39,7 +42,7 @@ fn text(event: Result<WatchEvent<SharedObject>, ClientError>) -> String {
         Ok(WatchEvent::Modified(object)) => format!("~{}", object.name()),
         Ok(WatchEvent::Deleted(object)) => format!("-{}", object.name()),
         Ok(WatchEvent::Bookmark(version)) => format!("@{version}"),
-        Err(error) => error.to_string(),
+        Err(error) => Chain(&error).to_string(),
     }
 }
 
@@ -149,7 +152,7 @@ fn other_errors_end_the_stream_with_their_type() {
     let answer = ServerAnswer::new(200).event("ADDED", at("a", "8")).error_event(403, "Forbidden", "rights were taken");
     server.rule(ServerRule::new("GET", "*").answer(answer));
     let events: Vec<_> = watch(&server, &Query::all(), Some("7")).collect();
-    assert!(events[0].is_ok() && events[1].as_ref().unwrap_err().is_forbidden());
+    assert!(events[0].is_ok() && *events[1].as_ref().unwrap_err().kind() == ClientErrorKind::Forbidden);
     assert_eq!(events.len(), 2);
     for code in [401, 403, 500] {
         server.clear_rules();
@@ -158,7 +161,11 @@ fn other_errors_end_the_stream_with_their_type() {
         server.rule(ServerRule::new("GET", "*").otherwise(ServerAnswer::new(code).text(pretty)));
         let error =
             client(&server).watch(&CONFIG_MAP, &Query::all(), Some("7"), &CancellationToken::new()).unwrap_err();
-        let is_typed = [error.is_unauthorized(), error.is_forbidden(), error.is_transport()];
+        let is_typed = [
+            *error.kind() == ClientErrorKind::Unauthorized,
+            *error.kind() == ClientErrorKind::Forbidden,
+            error.is_transport(),
+        ];
         assert_eq!(is_typed, [code == 401, code == 403, code == 500], "{error}");
     }
 }

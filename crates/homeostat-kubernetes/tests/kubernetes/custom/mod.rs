@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use homeostat::Context;
 use homeostat_kubernetes::{CustomResourceDefinition, InstallError, KubernetesClient};
-use homeostat_objects::{Client, ClientError, DeleteOptions, Ignore, Kind, ObjectKey, Query};
+use homeostat_objects::{Client, ClientError, ClientErrorKind, DeleteOptions, Ignore, Kind, ObjectKey, Query};
 use serde_json::{Value, json};
 
 use crate::cluster;
@@ -60,7 +60,10 @@ impl Place {
     fn accepts_objects(&self) {
         within(PATIENCE, "the kind accepts objects", || {
             self.client.dry_run().create(&self.kind, self.object("probe", &json!({}))).map_or_else(
-                |error| (!error.is_kind_not_served() && !error.is_too_many_requests()).then_some(()),
+                |error| match error.kind() {
+                    ClientErrorKind::KindNotServed | ClientErrorKind::TooManyRequests { .. } => None,
+                    _ => Some(()),
+                },
                 |_| Some(()),
             )
         });
@@ -91,7 +94,11 @@ impl Place {
         client.delete(&DEFINITION, &key, &DeleteOptions::default()).ignore_not_found().unwrap();
         within(PATIENCE, "the kind is removed", || {
             let is_gone = client.get(&DEFINITION, &key).ignore_not_found().unwrap().is_none();
-            let unserved = || client.list(&self.kind, &Query::all()).is_err_and(|error| error.is_kind_not_served());
+            let unserved = || {
+                client
+                    .list(&self.kind, &Query::all())
+                    .is_err_and(|error| *error.kind() == ClientErrorKind::KindNotServed)
+            };
             (is_gone && unserved()).then_some(())
         });
     }

@@ -355,10 +355,7 @@ impl OrderedState {
 
     /// Returns the error of a watch that is gone.
     pub(super) fn gone(bucket: &str, reason: &str) -> NatsError {
-        NatsError::new(super::super::error::NatsErrorKind::Gone {
-            what: format!("the watch of bucket {bucket:?}"),
-            reason: reason.to_owned(),
-        })
+        NatsError::gone(format_args!("the watch of bucket {bucket:?}"), reason)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use homeostat_nats::NatsHeaders;
+use homeostat_nats::{NatsErrorKind, NatsHeaders};
 
 use crate::support::server::TestServer;
 use crate::support::{options, spawn};
@@ -63,7 +63,7 @@ fn each_fault_of_a_call_names_the_subject_and_the_rule() {
     let server = TestServer::with_arguments(&[]);
     let connection = options(&server.url()).connect().unwrap();
     let error = connection.request("nobody.here", b"").unwrap_err();
-    assert!(error.is_no_responders());
+    assert_eq!(error.kind(), NatsErrorKind::NoResponders);
     assert_eq!(error.to_string(), "nobody listens on subject \"nobody.here\"");
     let error = connection.publish("two words", b"").unwrap_err();
     assert!(error.is_invalid());
@@ -77,7 +77,7 @@ fn each_fault_of_a_call_names_the_subject_and_the_rule() {
     assert!(connection.publish_with_headers("a", &headers, b"").unwrap_err().is_invalid());
     let large = vec![0; connection.max_payload() + 1];
     let error = connection.publish("a", &large).unwrap_err();
-    assert!(error.is_too_large());
+    assert_eq!(error.kind(), NatsErrorKind::TooLarge);
     assert_eq!(
         error.to_string(),
         "the message for subject \"a\" has 1048577 bytes, but max_payload of the server allows 1048576 bytes"
@@ -97,7 +97,7 @@ fn a_dropped_subscription_ends_on_the_server() {
     let ask = || connection.request_with_headers("a", &NatsHeaders::new(), b"", Duration::from_millis(1)).unwrap_err();
     assert!(ask().is_timeout(), "somebody listens, and does not answer");
     drop(subscription);
-    assert!(connection.request("a", b"").unwrap_err().is_no_responders());
+    assert_eq!(connection.request("a", b"").unwrap_err().kind(), NatsErrorKind::NoResponders);
     assert_eq!(connection.status().subscriptions, 0);
 }
 
@@ -111,7 +111,7 @@ fn an_unread_subscription_reports_its_losses_and_continues() {
     }
     connection.flush().unwrap();
     let error = subscription.recv().unwrap_err();
-    assert!(error.is_slow_consumer());
+    assert_eq!(error.kind(), NatsErrorKind::SlowConsumer);
     let text = "the subscription of \"a\" has lost 15 messages, because they were not read in time";
     assert_eq!(error.to_string(), text);
     let read: Vec<_> = (0..10).map(|_| subscription.recv().unwrap().payload[0]).collect();
@@ -128,9 +128,9 @@ fn a_subject_that_the_user_may_not_use_is_refused_by_name() {
     let connection = options(&server.url()).user("u", "p").connect().unwrap();
     let hidden = connection.subscribe("hidden").unwrap();
     let error = hidden.recv().unwrap_err();
-    assert!(error.is_permissions_violation(), "{error}");
+    assert_eq!(error.kind(), NatsErrorKind::PermissionsViolation, "{error}");
     let error = connection.request("secret", b"").unwrap_err();
-    assert!(error.is_permissions_violation(), "{error}");
+    assert_eq!(error.kind(), NatsErrorKind::PermissionsViolation, "{error}");
     assert!(error.to_string().contains("Publish to \"secret\""), "{error}");
     connection.publish("open.a", b"").unwrap();
     connection.flush().unwrap();

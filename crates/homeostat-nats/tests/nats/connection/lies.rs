@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use homeostat_nats::protocol::FrameLimits;
-use homeostat_nats::{NatsError, NatsOptions};
+use homeostat_nats::{NatsError, NatsErrorKind, NatsOptions};
 
 use crate::support::scripted::{INFO, Peer, serve};
 use crate::support::{now, options};
@@ -13,7 +13,7 @@ use crate::until::until;
 fn refused(script: impl Fn(Peer) + Send + Sync + 'static) -> NatsError {
     let url = serve(move |_, peer| script(peer));
     let error = options(&url).connect().unwrap_err();
-    assert!(error.is_unreachable(), "{error}");
+    assert_eq!(error.kind(), NatsErrorKind::Unreachable, "{error}");
     error
 }
 

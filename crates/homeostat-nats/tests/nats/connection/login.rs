@@ -5,7 +5,7 @@
 
 use std::fs;
 
-use homeostat_nats::{NatsError, NatsOptions};
+use homeostat_nats::{NatsError, NatsErrorKind, NatsOptions};
 
 use crate::support::keys::{Keys, credentials};
 use crate::support::options;
@@ -21,7 +21,7 @@ fn works(options: NatsOptions) {
 
 fn unauthorized(options: NatsOptions) -> NatsError {
     let error = options.connect().unwrap_err();
-    assert!(error.is_unauthorized(), "{error}");
+    assert_eq!(error.kind(), NatsErrorKind::Unauthorized, "{error}");
     assert!(error.to_string().contains("refuses the credentials: Authorization Violation"), "{error}");
     error
 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use homeostat_nats::{KvBucket, KvConfig};
+use homeostat_nats::{KvBucket, KvConfig, NatsErrorKind};
 
 use super::{bucket, show, watching};
 use crate::support::server::TestServer;
@@ -53,7 +53,7 @@ fn a_key_is_created_once_until_it_is_deleted() {
     let (_server, _connection, kv) = bucket(1);
     assert_eq!(kv.create_key("a", b"1").unwrap(), 1);
     let error = kv.create_key("a", b"1").unwrap_err();
-    assert!(error.is_already_exists());
+    assert_eq!(error.kind(), NatsErrorKind::AlreadyExists);
     assert_eq!(error.to_string(), "key \"a\" of bucket \"TEST\" already exists");
     kv.purge("a").unwrap();
     assert_eq!(kv.create_key("a", b"2").unwrap(), 3);
@@ -134,7 +134,7 @@ fn old_markers_are_removed_and_young_ones_and_values_stay() {
     }
     if !removes_markers(&connection) {
         let error = kv.remove_markers(Duration::ZERO).unwrap_err();
-        assert!(error.is_unsupported(), "{error}");
+        assert_eq!(error.kind(), NatsErrorKind::Unsupported, "{error}");
         assert_eq!(kv.status().unwrap().entries, 100, "each marker stays");
         return;
     }
@@ -253,7 +253,7 @@ fn values_over_a_limit_are_refused_with_both_sizes() {
     let kv = KvBucket::create(&connection, &config).unwrap();
     kv.put("a", &[0; 100]).unwrap();
     let error = kv.put("a", &[0; 101]).unwrap_err();
-    assert!(error.is_too_large());
+    assert_eq!(error.kind(), NatsErrorKind::TooLarge);
     let text = "key \"a\" of bucket \"small\" has 101 bytes, but max_value_size of the bucket allows 100 bytes";
     assert_eq!(error.to_string(), text);
     let large = KvBucket::create(&connection, &KvConfig::new("large")).unwrap();
@@ -261,7 +261,7 @@ fn values_over_a_limit_are_refused_with_both_sizes() {
     assert!(error.to_string().contains("1048577 bytes, but max_payload of the server allows 1048576 bytes"), "{error}");
     // A full bucket refuses writes and keeps its entries.
     let error = (0..1_000).find_map(|number| kv.put(&format!("key-{number}"), &[0; 90]).err()).unwrap();
-    assert_eq!(error.jetstream_code(), Some(10_077), "{error}");
+    assert!(matches!(error.kind(), NatsErrorKind::Full { code: 10_077, .. }), "{error}");
     assert!(error.to_string().contains("maximum bytes exceeded"), "{error}");
     assert!(kv.get("a").unwrap().is_some());
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use homeostat_nats::{KvBucket, KvConfig, KvOperation, KvUpdate, KvWatchOptions};
+use homeostat_nats::{KvBucket, KvConfig, KvOperation, KvUpdate, KvWatchOptions, NatsErrorKind};
 
 use crate::support::server::TestServer;
 use crate::support::{LONG, now, number_of, options, pause, spawn};
@@ -43,7 +43,7 @@ fn a_killed_server_loses_no_acknowledged_write_and_repeats_no_change() {
             let key = format!("key-{}", value % KEYS);
             let result = writer.put(&key, value.to_string().as_bytes());
             if let Err(error) = &result {
-                assert!(error.is_disconnected(), "{error}");
+                assert_eq!(error.kind(), NatsErrorKind::Disconnected, "{error}");
             }
             written.push(Written { key, value, revision: result.ok() });
         }

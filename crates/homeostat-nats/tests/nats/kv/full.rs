@@ -1,6 +1,6 @@
 //! Full buckets, accounts and servers. A deletion makes room.
 
-use homeostat_nats::{KvBucket, KvConfig, KvOperation, KvUpdate, NatsConnection, NatsError};
+use homeostat_nats::{KvBucket, KvConfig, KvOperation, KvUpdate, NatsConnection, NatsError, NatsErrorKind};
 
 use super::{next, take, watching};
 use crate::support::server::TestServer;
@@ -55,7 +55,7 @@ fn a_full_bucket_is_emptied_with_and_without_history() {
     {
         let bucket = KvBucket::create(&connection, &config.max_bytes(60_000)).unwrap();
         let error = fill(&bucket, 1_000);
-        assert!(error.is_full() && error.jetstream_code() == Some(10_077), "{error}");
+        assert!(matches!(error.kind(), NatsErrorKind::Full { code: 10_077, .. }), "{error}");
         assert!(error.to_string().contains("maximum bytes exceeded"), "{error}");
         assert!(error.to_string().ends_with("the bucket is full: delete keys, or raise its limit"), "{error}");
         if is_too_old(&connection) {
@@ -101,7 +101,7 @@ fn a_full_account_is_emptied_although_another_bucket_fills_it() {
         ["small", "large"].map(|name| KvBucket::create(&connection, &KvConfig::new(name).history(2)).unwrap());
     small.put("a", &[b'x'; 500]).unwrap();
     let error = fill(&large, 1_000);
-    assert!(error.is_full() && error.jetstream_code() == Some(10_002), "{error}");
+    assert!(matches!(error.kind(), NatsErrorKind::Full { code: 10_002, .. }), "{error}");
     assert!(error.to_string().contains("the account is full"), "{error}");
     if is_too_old(&connection) {
         return;
@@ -121,8 +121,7 @@ fn a_full_server_is_emptied() {
     for config in [KvConfig::new("file"), KvConfig::new("memory").in_memory()] {
         let bucket = KvBucket::create(&connection, &config.history(2)).unwrap();
         let error = fill(&bucket, 1_000);
-        assert!(error.is_full(), "{error}");
-        assert!(matches!(error.jetstream_code(), Some(10_002 | 10_023)), "{error}");
+        assert!(matches!(error.kind(), NatsErrorKind::Full { code: 10_002 | 10_023, .. }), "{error}");
         if !is_too_old(&connection) {
             empty(&bucket);
         }

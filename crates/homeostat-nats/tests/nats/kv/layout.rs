@@ -1,6 +1,6 @@
 //! The configuration of buckets, and unsuitable servers and streams.
 
-use homeostat_nats::{KvBucket, KvConfig, NatsConnection};
+use homeostat_nats::{KvBucket, KvConfig, NatsConnection, NatsErrorKind};
 
 use super::bucket;
 use crate::support::options;
@@ -87,7 +87,7 @@ fn a_missing_bucket_is_named() {
         kv.keys(">").unwrap_err(),
         kv.status().unwrap_err(),
     ] {
-        assert!(error.is_not_found(), "{error}");
+        assert_eq!(error.kind(), NatsErrorKind::NotFound, "{error}");
         assert_eq!(error.to_string(), text);
     }
 }
@@ -157,7 +157,7 @@ fn a_server_or_an_account_without_jetstream_is_named() {
             KvBucket::bind(&connection, "a").unwrap_err(),
             KvBucket::delete_bucket(&connection, "a").unwrap_err(),
         ] {
-            assert!(error.is_no_jetstream(), "{error}");
+            assert_eq!(error.kind(), NatsErrorKind::NoJetStream, "{error}");
             assert_eq!(error.to_string(), text);
         }
     }

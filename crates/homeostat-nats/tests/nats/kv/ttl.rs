@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use homeostat_nats::{KvBucket, KvConfig};
+use homeostat_nats::{KvBucket, KvConfig, NatsErrorKind};
 
 use super::{bucket, next, watching};
 use crate::support::server::TestServer;
@@ -19,13 +19,13 @@ fn entries_with_a_time_to_live_expire_with_a_marker_or_are_refused_by_version() 
     let created = KvBucket::create(&connection, &KvConfig::new("ttl").marker_ttl(SECOND));
     if !is_at_least(&version, [2, 11, 0]) {
         let error = created.unwrap_err();
-        assert!(error.is_unsupported());
+        assert_eq!(error.kind(), NatsErrorKind::Unsupported);
         let host = server.url().replace("nats://", "");
         let text = format!("marker_ttl needs a server of version 2.11 or later, but {host} has version {version}");
         assert_eq!(error.to_string(), text);
         let (_server, _connection, kv) = bucket(1);
-        assert!(kv.create_key_with_ttl("a", b"", SECOND).unwrap_err().is_unsupported());
-        assert!(kv.purge_with_ttl("a", SECOND).unwrap_err().is_unsupported());
+        assert_eq!(kv.create_key_with_ttl("a", b"", SECOND).unwrap_err().kind(), NatsErrorKind::Unsupported);
+        assert_eq!(kv.purge_with_ttl("a", SECOND).unwrap_err().kind(), NatsErrorKind::Unsupported);
         assert_eq!(kv.status().unwrap().entries, 0, "nothing was written");
         return;
     }

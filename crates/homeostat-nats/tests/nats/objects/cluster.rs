@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use homeostat_nats::{NatsClient, NatsConnection};
+use homeostat_nats::{NatsClient, NatsConnection, NatsErrorKind};
 use homeostat_objects::{Client, Query};
 use serde_json::json;
 
@@ -31,7 +31,7 @@ fn writers_lose_no_update_and_watches_no_change_while_the_leader_changes() {
     let connection = connect("checker");
     if !is_at_least(&connection.status().version, REPLICATED) {
         let error = NatsClient::create(&connection, &NatsClient::bucket("TEST").replicas(3)).unwrap_err();
-        assert!(error.is_unsupported(), "{error}");
+        assert_eq!(error.kind(), NatsErrorKind::Unsupported, "{error}");
         assert!(error.to_string().starts_with("replicas needs a server of version 2.10.19 or later, but "), "{error}");
         return;
     }

@@ -12,6 +12,7 @@ use super::{WIDGET, connect, key, names, owned, widget};
 use crate::support::cluster::{REPLICATED, TestCluster};
 use crate::support::server::TestServer;
 use crate::support::{is_at_least, options, removes_markers, wait_for_long};
+use std::error::Error;
 
 /// Returns an object of about this many bytes.
 fn large(name: &str, bytes: usize) -> Value {
@@ -40,9 +41,9 @@ fn remove_all(client: &NatsClient, created: &[String]) {
 
 /// Asserts that the bucket refused a write, and that the error names the limit and a remedy.
 fn assert_full(error: &ClientError) {
-    let ClientError::Transport { source, .. } = error else { panic!("{error}") };
-    let cause: &NatsError = source.downcast_ref().unwrap();
-    assert!(cause.is_full() && error.to_string().contains("is full: delete keys"), "{error}");
+    assert!(error.is_transport(), "{error:?}");
+    let cause: &NatsError = error.source().unwrap().downcast_ref().unwrap();
+    assert!(cause.is_full() && cause.to_string().contains("is full: delete keys"), "{error:?}");
 }
 
 /// Creates objects until one is refused. Returns their names.

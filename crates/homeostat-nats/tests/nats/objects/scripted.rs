@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use data_encoding::BASE64;
 use homeostat::CancellationToken;
-use homeostat_nats::{NatsClient, NatsHeaders};
+use homeostat_nats::{NatsClient, NatsErrorKind, NatsHeaders};
 use homeostat_objects::{Client, DeleteOptions, Query};
 use serde_json::{Value, json};
 
@@ -178,6 +178,6 @@ fn unheard_requests_of_a_deletion_are_left_to_the_next_write() {
     // An old server can remove keys that no watch selects.
     assert!(state.forgotten.load(Ordering::SeqCst) >= DEPENDENTS);
     let error = client.remove_markers(Duration::ZERO).unwrap_err();
-    assert!(error.is_unsupported(), "{error}");
+    assert_eq!(error.kind(), NatsErrorKind::Unsupported, "{error}");
     assert!(error.to_string().starts_with("remove_markers needs a server of version 2.9.12 or later, but "), "{error}");
 }

@@ -1,5 +1,7 @@
 //! The cases of client-go's `tools/leaderelection/leaderelection_test.go` (Apache-2.0), written anew for the machine.
 
+use homeostat::base::StartErrorKind;
+
 use super::{
     Duration, LeaseAnswer, LeaseCall, LeaseLoss, LeasePurpose, LeaseSpec, SECOND, Scripted, at, found, spec, write,
     written,
@@ -283,6 +285,6 @@ fn times_that_do_not_fit_together_are_refused() {
         LeaseTiming { call: 8 * SECOND, ..good },
     ];
     for timing in refused {
-        assert!(timing.check().unwrap_err().is_invalid_setting(), "{timing:?}");
+        assert_eq!(timing.check().unwrap_err().kind(), StartErrorKind::InvalidSetting, "{timing:?}");
     }
 }

@@ -18,6 +18,7 @@ use self::store::FileStore;
 use super::builder::EmbeddedBuilder;
 use super::server::EmbeddedEngine;
 use super::state::ServerState;
+use homeostat::rt::Chain;
 use homeostat::run::BoxError;
 
 /// A [`Client`](crate::Client) that keeps its objects in memory, like a [`MemoryClient`](crate::MemoryClient), and in a
@@ -63,7 +64,7 @@ use homeostat::run::BoxError;
 /// | permissions | only its owner can read and write a new file (mode 0600), because objects may hold secrets. The mode of an existing file stays as it is |
 /// | other files | a file that is not empty and not a database of this client is never written |
 /// | opening | verifies the checksums of the whole file, which takes as long as reading it |
-/// | watches | cannot resume from a version before the opening: it is [gone](crate::ClientError::Gone) |
+/// | watches | cannot resume from a version before the opening: it is [gone](crate::ClientErrorKind::Gone) |
 /// | events | [an hour](EmbeddedBuilder::event_ttl) after its latest time, an object of kind `Event` is deleted: by the next read of events, or when the file is opened |
 /// | size | later writes use the space of deleted objects. Only [`compact`](Self::compact) makes the file smaller |
 ///
@@ -72,7 +73,7 @@ use homeostat::run::BoxError;
 /// | event | effect |
 /// |---|---|
 /// | the file is damaged | opening it fails. One exception: if the process was killed and the *last* write is damaged too, that write looks unfinished, and the client opens with the state before it |
-/// | the disk is full | writes fail with [`ClientError::Transport`](crate::ClientError::Transport), and reads continue. The next write, or the drop of the client, removes a failed write from the file. Writes work again once there is space |
+/// | the disk is full | writes fail with [`Transport`](crate::ClientErrorKind::Transport), and reads continue. The next write, or the drop of the client, removes a failed write from the file. Writes work again once there is space |
 /// | a sync fails | all writes that share it fail, and all later writes that build on them |
 /// | expired events cannot be deleted | they stay readable until a write succeeds; a line at *warn* says so |
 /// | an object is [too large](EmbeddedBuilder::max_object_bytes) or too deep | the write fails. A file from an earlier version may contain such objects: you can read and delete them, and write them if they do not grow |
@@ -190,7 +191,6 @@ impl EmbeddedBuilder {
 }
 
 /// The error when compacting a file of objects.
-#[derive(Debug)]
 pub struct CompactError {
     path: PathBuf,
     source: BoxError,
@@ -203,6 +203,12 @@ impl fmt::Display for CompactError {
     }
 }
 
+impl fmt::Debug for CompactError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&Chain(self), f)
+    }
+}
+
 impl Error for CompactError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         self.source.source()
@@ -210,7 +216,6 @@ impl Error for CompactError {
 }
 
 /// The error when opening a file of objects.
-#[derive(Debug)]
 pub struct OpenError {
     path: PathBuf,
     source: BoxError,
@@ -231,6 +236,12 @@ impl fmt::Display for OpenError {
             return write!(f, "{path}: already open in this or another process; only one can have the file open");
         }
         write!(f, "{path}: {}", self.source)
+    }
+}
+
+impl fmt::Debug for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&Chain(self), f)
     }
 }
 

@@ -33,6 +33,7 @@ mod tests;
 use std::sync::Arc;
 
 use crate::sync::{Condvar, Mutex, MutexGuard};
+use homeostat::rt::Chain;
 use homeostat::run::BoxError;
 
 /// The most changes that are applied to the tip in place. A larger number is applied to a copy, so that no leader waits
@@ -179,7 +180,7 @@ impl<L: Ledger> GroupCommit<L> {
                 drop(unused);
             }
             Err(error) => {
-                let error: Arc<str> = error.to_string().into();
+                let error: Arc<str> = Chain(&*error).to_string().into();
                 let (unused, open) = self.accepted.lock().failed();
                 drop(turn);
                 batch.end(Err(Arc::clone(&error)));

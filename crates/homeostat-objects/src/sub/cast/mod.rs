@@ -27,7 +27,7 @@ mod changes;
 ///
 /// # Errors
 ///
-/// [`ClientError::Invalid`] with the object and the field as a JSON pointer:
+/// [`Invalid`](crate::ClientErrorKind::Invalid) with the object and the field as a JSON pointer:
 ///
 /// - The object does not match `D`. The step is not called, and the error is terminal.
 /// - The result of the step does not match `T`, or the step changed a [read-only](Self::read_only) field. The object is

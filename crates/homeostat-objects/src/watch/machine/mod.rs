@@ -43,9 +43,10 @@ pub use self::streaming::LONGEST_SILENCE;
 use self::streaming::{Following, Streaming, longest_silence};
 use crate::client::ReadableList;
 use crate::version::is_older;
-use crate::{ClientError, Query, SharedObject, WatchEvent};
+use crate::{ClientError, ClientErrorKind, Query, SharedObject, WatchEvent};
 use homeostat::base::Exponential;
 use homeostat::rt::{Chain, Draws, Nanos, Rounded};
+use homeostat::run::RetryAfter;
 
 /// The number of failed streaming lists in a row after which the watch only lists.
 const STREAMING_FAILURES: u32 = 3;
@@ -355,7 +356,7 @@ impl WatchMachine {
             }
             return note("listing the objects again", error);
         }
-        if error.is_kind_not_served() {
+        if *error.kind() == ClientErrorKind::KindNotServed {
             // If the kind is served again later, it may have other objects.
             self.list_again_after(now, true);
             return Report::Failed(Chain(error).to_string()).into();
@@ -370,10 +371,13 @@ impl WatchMachine {
             self.list_again();
             return note("the client has no streaming lists: using plain lists from now on", error);
         }
-        let concerns_lists_too = error.is_forbidden()
-            || error.is_unauthorized()
-            || error.is_too_many_requests()
-            || error.is_kind_not_served();
+        let concerns_lists_too = matches!(
+            error.kind(),
+            ClientErrorKind::Forbidden
+                | ClientErrorKind::Unauthorized
+                | ClientErrorKind::TooManyRequests { .. }
+                | ClientErrorKind::KindNotServed
+        );
         if !concerns_lists_too {
             self.streaming_has_failed();
         }
@@ -387,7 +391,7 @@ impl WatchMachine {
     }
 
     fn fail_with(&mut self, now: Nanos, error: &ClientError) -> WatchReaction {
-        self.retry(now, true, error.retry_after().unwrap_or_default());
+        self.retry(now, true, RetryAfter::find(error).map_or(Duration::ZERO, |asked| asked.delay()));
         Report::Failed(Chain(error).to_string()).into()
     }
 

@@ -337,7 +337,7 @@ fn only_the_client_says_that_a_primary_is_gone() {
             .of_sites
             .before(|verb, object| (verb == "get" && object.kind() == &Site::KIND).then(|| unreachable(object)));
         started.handle.enqueue(key("a"));
-        assert_eq!(started.failing("a"), "Site default/a: no answer");
+        assert_eq!(started.failing("a"), "Site default/a: the call failed: no answer");
         world.until_pages(&[("a-x", "one")]);
         world.of_sites.before(|_, _| None);
         world.clock.advance(60 * SECOND);

@@ -9,6 +9,7 @@ use homeostat_objects::{
 
 use super::world::{FINALIZER, Page, Site, World, page, page_key, site};
 use crate::hooked_client::unreachable;
+use homeostat::rt::Chain;
 
 /// Creates a site.
 fn created(world: &World, name: &str) -> Site {
@@ -257,7 +258,7 @@ fn a_failure_does_not_stop_the_others() {
             (verb == "delete" && ["p", "r"].contains(&object.key().name())).then(|| unreachable(object))
         });
         let error = pages.prune(&a, [page_key("q")]).unwrap_err();
-        assert_eq!(error.to_string(), "Page pages/p: no answer");
+        assert_eq!(Chain(&error).to_string(), "Page pages/p: the call failed: no answer");
         assert_eq!(world.texts().into_keys().collect::<Vec<_>>(), ["p", "q", "r"]);
         world.of_pages.before(|_, _| None);
         assert_eq!(pages.prune(&a, [page_key("q")]).unwrap(), [page_key("p"), page_key("r")]);

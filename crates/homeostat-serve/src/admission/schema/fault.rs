@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde_json::Value;
 
-use homeostat::rt::bounded;
+use homeostat::rt::{Chain, bounded};
 
 /// The error for an unusable schema.
 ///
@@ -22,7 +22,7 @@ use homeostat::rt::bounded;
 /// let error = ObjectApi::builder(Arc::new(MemoryClient::new())).serve(site).build().unwrap_err();
 /// assert!(error.to_string().contains("pages"), "{error}");
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct SchemaFault {
     path: String,
     fault: String,
@@ -42,6 +42,12 @@ impl fmt::Display for SchemaFault {
         } else {
             write!(f, "the schema of {path} is unusable: {fault}")
         }
+    }
+}
+
+impl fmt::Debug for SchemaFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&Chain(self), f)
     }
 }
 

@@ -1,6 +1,6 @@
 use super::slow::wait_for;
 use super::*;
-use homeostat::base::{Clock, RunningPhase};
+use homeostat::base::{Clock, RunningPhase, StartErrorKind};
 use homeostat::manager::{Component, Manager};
 
 #[test]
@@ -158,7 +158,10 @@ fn a_server_can_be_dropped_and_started_again_at_its_address() {
     let again = Server::builder(address).build().unwrap().start().unwrap();
     assert_eq!(again.addresses(), [address]);
     let error = Server::builder(address).build().unwrap().start().unwrap_err();
-    assert!(error.is_unavailable() && error.to_string() == format!("cannot listen on {address}"), "{error}");
+    assert!(
+        error.kind() == StartErrorKind::Unavailable && error.to_string() == format!("cannot listen on {address}"),
+        "{error}"
+    );
 }
 
 #[test]

@@ -5,10 +5,11 @@ use std::net::Ipv6Addr;
 use homeostat_serve::{Access, AccessRequest, AccessTarget, ServerCounts, UserInfo};
 
 use super::*;
+use homeostat::base::StartErrorKind;
 
 fn fault(builder: ServerBuilder) -> String {
     let error = builder.build().unwrap_err();
-    assert!(error.is_invalid_setting());
+    assert_eq!(error.kind(), StartErrorKind::InvalidSetting);
     error.to_string()
 }
 
@@ -66,7 +67,7 @@ fn an_address_in_use_is_reported() {
     let server = start(|builder| builder);
     let address = server.addresses()[0];
     let error = Server::builder(address).build().unwrap().start().unwrap_err();
-    assert!(error.is_unavailable());
+    assert_eq!(error.kind(), StartErrorKind::Unavailable);
     assert_eq!(error.to_string(), format!("cannot listen on {address}"));
     assert!(error.source().is_some());
 }

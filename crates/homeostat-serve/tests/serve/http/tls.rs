@@ -17,6 +17,7 @@ use tempfile::TempDir;
 use super::curl::curl;
 use super::*;
 use crate::logs::Logs;
+use homeostat::base::StartErrorKind;
 
 /// An authority and the certificates that it issues, in PEM.
 struct Authority {
@@ -285,7 +286,7 @@ fn files_that_cannot_be_used_prevent_the_start() {
     let error = |certificate: &Path, key: &Path, clients: &Path| {
         let builder = Server::builder((Ipv4Addr::LOCALHOST, 0)).tls(certificate, key).client_certificates(clients);
         let error = builder.build().unwrap().start().unwrap_err();
-        assert!(error.is_unavailable() && error.source().is_some());
+        assert!(error.kind() == StartErrorKind::Unavailable && error.source().is_some());
         error.to_string()
     };
     let clients = path("clients.pem");

@@ -90,14 +90,14 @@ fn a_step_with_a_child() {
         failed(
             of("error creating child", &blue),
             "CreationFailed",
-            "Failed to create ConfigMap \"shop-\": ConfigMap default/shop-*: a reactor fails this call",
+            "Failed to create ConfigMap \"shop-\": ConfigMap default/shop-*: the call failed: a reactor fails this call",
         )
         .reactor(Reactor::fail(Verb::Create).kind(&CONFIG_MAP))
         .expect_create(&map("blue")),
         failed(
             of("error updating child", &blue),
             "UpdateFailed",
-            "Failed to update ConfigMap \"shop-001\": ConfigMap default/shop-001: a reactor fails this call",
+            "Failed to update ConfigMap \"shop-001\": ConfigMap default/shop-001: the call failed: a reactor fails this call",
         )
         .given(&given("red"))
         .reactor(Reactor::fail(Verb::Update).name("shop-001"))

@@ -19,6 +19,7 @@ use parking_lot::Mutex;
 
 use super::{DAY, HOUR, Key, MINUTE, Notes, Outcome, SECOND, done, panic_of, pool};
 use crate::hooked_client::HookedClient;
+use homeostat::base::StartErrorKind;
 
 fn controller(sim: &Simulation, pool: &WorkerPool, notes: &Notes) -> Running<ControllerHandle<Key>> {
     Controller::builder("vm", notes.run(done)).clock(sim.clock()).build().unwrap().start(pool).unwrap()
@@ -274,7 +275,7 @@ fn a_simulation_that_is_dropped_leaves_nothing_behind() {
     drop(sim);
     let refused =
         Poller::new(MINUTE, |_cx: &Context| Ok::<_, BoxError>([""; 0])).clock(queue.clock()).start(&queue).unwrap_err();
-    assert!(refused.is_thread(), "{refused}");
+    assert_eq!(refused.kind(), StartErrorKind::Thread, "{refused}");
     assert_eq!(std::error::Error::source(&refused).unwrap().to_string(), "the simulation is over");
     // The thread has ended after the join.
     drop((vms, subscription, pool, push, queue, clock));
@@ -327,7 +328,7 @@ fn another_thread_cannot_use_the_simulation() {
 
 fn assert_refused(name: &str, started: Result<(), StartError>) {
     let error = started.unwrap_err();
-    assert!(error.is_not_simulated() && !error.is_thread(), "{error:?}");
+    assert!(error.kind() == StartErrorKind::NotSimulated && error.kind() != StartErrorKind::Thread, "{error:?}");
     let expected = format!("{name} cannot be simulated: it waits for something other than the clock");
     assert_eq!(error.to_string(), expected);
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
+use homeostat::base::StartErrorKind;
 use homeostat::{Action, CancellationToken, Context, Controller, Elector, Manager, Running};
 use homeostat_objects::{Client, DeleteOptions, Kind, LeaseElector, MemoryClient, ObjectKey};
 use homeostat_testing::Simulation;
@@ -184,7 +185,7 @@ fn a_manager_refuses_an_abort_grace_beyond_the_margin() {
     let elector = elector.stop_margin(Duration::from_millis(900)).build().unwrap();
     assert_eq!(elector.stop_margin(), Some(Duration::from_millis(900)));
     let error = Manager::builder().elector(elector.clone()).build().unwrap_err();
-    assert!(error.is_invalid_setting());
+    assert_eq!(error.kind(), StartErrorKind::InvalidSetting);
     assert!(error.to_string().starts_with("abort_grace is 1s, but must be at most the stop margin"), "{error}");
     assert!(Manager::builder().elector(elector).abort_grace(Duration::from_millis(900)).build().is_ok());
 }

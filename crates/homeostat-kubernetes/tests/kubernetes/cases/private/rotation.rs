@@ -3,7 +3,7 @@
 use std::fs;
 
 use homeostat_kubernetes::{Kubeconfig, KubernetesClient};
-use homeostat_objects::{Client, ObjectKey, Query};
+use homeostat_objects::{Client, ClientErrorKind, ObjectKey, Query};
 use serde_json::json;
 
 use crate::cases::{CONFIG_MAP, Follower, fresh, map};
@@ -37,7 +37,7 @@ fn case_12_and_14_tokens_and_certificates_are_rotated_under_running_watches() {
         servers.rotate_certificates(&format!("authority {}", round + 2));
         restart(&mut servers);
         // The server refuses the old token, and the file still has it.
-        assert!(by_token.list(&CONFIG_MAP, &query).unwrap_err().is_unauthorized());
+        assert!(*by_token.list(&CONFIG_MAP, &query).unwrap_err().kind() == ClientErrorKind::Unauthorized);
         fs::write(&token, format!("{new_token}\n")).unwrap();
         for (client, user) in [(&by_token, "token"), (&by_certificate, "certificate")] {
             let name = format!("{user}-{round}");

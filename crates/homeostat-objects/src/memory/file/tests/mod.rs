@@ -18,6 +18,7 @@ use super::disk::Disk;
 use crate::sync::Mutex;
 use crate::{Client, ClientError, DeleteOptions, Kind, ObjectKey, ObjectList, Patch, PatchTarget, Query, SharedObject};
 use homeostat::ManualClock;
+use homeostat::rt::Chain;
 
 const THING: Kind = Kind::namespaced("example.com", "v1", "Thing");
 
@@ -245,7 +246,7 @@ fn at_each_call(fault: Fault, check: impl Fn(&Arc<TestDisk>, FileClient)) {
             assert!(calls > 20, "the writes need only {calls} calls");
             return;
         };
-        assert!(error.is_transport() && error.to_string().contains("objects.redb: "), "{error}");
+        assert!(error.is_transport() && Chain(&error).to_string().contains("objects.redb: "), "{error:?}");
         // While the disk fails, nothing is written but everything can be read.
         let before = list(&client);
         if client.create(&THING, thing("more", None)).is_err() {
@@ -360,7 +361,7 @@ fn a_file_that_lost_an_acknowledged_write_is_never_written_again() {
     disk.repair();
     let version = lost.to_value()["metadata"]["resourceVersion"].as_str().unwrap().parse::<u64>().unwrap();
     for _ in 0..2 {
-        let error = client.create(&THING, thing("d", None)).unwrap_err().to_string();
+        let error = Chain(&client.create(&THING, thing("d", None)).unwrap_err()).to_string();
         let says = format!("version {version} was stored, but the file has version {} now", version - 1);
         assert!(error.contains(&says), "{error}");
     }

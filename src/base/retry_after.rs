@@ -4,7 +4,7 @@ use std::error::Error;
 use std::fmt;
 use std::time::Duration;
 
-use crate::base::time::Rounded;
+use super::time::Rounded;
 
 /// An error that states the shortest delay before a retry, alone or as the source of another error.
 ///
@@ -29,7 +29,7 @@ use crate::base::time::Rounded;
 /// # let error = reconcile(&Context::detached(), &"eth0".to_owned()).unwrap_err();
 /// # assert_eq!(error.downcast_ref::<RetryAfter>().unwrap().delay(), Duration::from_secs(5));
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RetryAfter(Stated);
 
 impl RetryAfter {
@@ -60,8 +60,8 @@ impl Error for RetryAfter {
 
 /// The delay of a [`RetryAfter`], as its own source. A boxed `anyhow::Error` hides the type of its root, but shows its
 /// sources.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Stated(pub(super) Duration);
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Stated(pub(crate) Duration);
 
 impl fmt::Display for Stated {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

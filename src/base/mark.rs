@@ -4,12 +4,12 @@ use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::base::error::BoxError;
+use super::error::BoxError;
 
 /// A copy of an error, which the error returns as its first source.
 ///
 /// A wrapper may hide the type of its error and show only the sources, as a boxed `anyhow::Error` does. The run loop
-/// then finds the copy among the sources. [`find`](super::error::find) finds it, and [`Chain`](super::error::Chain)
+/// then finds the copy among the sources. [`find`](crate::rt::find) finds it, and [`Chain`](crate::rt::Chain)
 /// omits it.
 ///
 /// # Examples
@@ -39,14 +39,12 @@ use crate::base::error::BoxError;
 /// let error = anyhow::Error::new(Busy).into_boxed_dyn_error(); // hides its type
 /// assert!(find::<Busy>(&*error).is_some());
 /// ```
-#[derive(Debug)]
 pub struct Echo {
     error: Echoed,
-    /// The text in a chain of sources. [`Chain`](super::error::Chain) omits it.
+    /// The text in a chain of sources. [`Chain`](crate::rt::Chain) omits it.
     text: &'static str,
 }
 
-#[derive(Debug)]
 enum Echoed {
     Own(BoxError),
     Fixed(&'static (dyn Error + Send + Sync)),
@@ -88,8 +86,8 @@ impl Error for Echo {
     }
 }
 
-/// The error inside a [`Terminal`](super::Terminal), a [`Muted`](super::Muted) or a similar mark. A mark is an error
-/// type around this, which [`find`](super::error::find) finds even if a wrapper hides its type.
+/// The error inside a [`Terminal`](crate::Terminal), a [`Muted`](crate::run::Muted) or a similar mark. A mark is an
+/// error type around this, which [`find`](crate::rt::find) finds even if a wrapper hides its type.
 ///
 /// # Examples
 ///
@@ -118,9 +116,10 @@ impl Error for Echo {
 /// let error = anyhow::Error::new(error).into_boxed_dyn_error(); // hides its type
 /// assert_eq!(find::<Urgent>(&*error).unwrap().to_string(), "the disk is full");
 /// ```
+#[derive(Debug)]
 pub struct Mark {
-    pub(super) error: Arc<BoxError>,
-    pub(super) echo: Option<Echo>,
+    pub(crate) error: Arc<BoxError>,
+    pub(crate) echo: Option<Echo>,
 }
 
 impl Mark {
@@ -153,13 +152,7 @@ impl fmt::Display for Mark {
     }
 }
 
-impl fmt::Debug for Mark {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.error.fmt(f)
-    }
-}
-
 /// Returns the error, or the error that it echoes, if that has type `T`.
-pub(super) fn as_a<'a, T: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a T> {
+pub(crate) fn as_a<'a, T: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a T> {
     error.downcast_ref().or_else(|| error.downcast_ref::<Echo>()?.error().downcast_ref())
 }
