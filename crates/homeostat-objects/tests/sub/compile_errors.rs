@@ -12,3 +12,17 @@ fn the_compiler_explains_how_to_write_a_step() {
     assert!(report.contains("is not a step of the reconciliation of `String`"), "{report}");
     assert!(report.contains("`|cx: &SubContext<'_>, resource: &mut String| -> SubResult`"), "{report}");
 }
+
+#[test]
+fn the_compiler_explains_how_to_write_a_reconciler_of_primaries() {
+    let errors = |reconciler: &str| {
+        let api = "let api: Api<DynamicObject> = panic!()";
+        let body = format!("{api}; PrimaryController::new(\"site\", api, {reconciler})");
+        compile_errors::of("homeostat_objects::*", &body)
+    };
+    let report = errors("|cx, site| Ok::<_, std::io::Error>(panic!())");
+    assert!(report.contains("closure with signature"), "{report}");
+    let report = errors("5");
+    assert!(report.contains("`{integer}` is not a reconciler of primaries of type"), "{report}");
+    assert!(report.contains("`|cx: &PrimaryContext<'_>, primary: &homeostat_objects::DynamicObject|`"), "{report}");
+}
