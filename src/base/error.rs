@@ -166,12 +166,12 @@ impl Error for StartError {
 /// ```
 #[derive(Clone)]
 pub struct EndError {
-    failure: Option<Failed>,
+    failure: Option<FailedComponent>,
     still_running: Vec<String>,
 }
 
 /// The name of a failed component, and its error.
-type Failed = (String, Arc<BoxError>);
+type FailedComponent = (String, Arc<BoxError>);
 
 impl EndError {
     /// Creates the error from the names of the threads that have not ended.
@@ -184,7 +184,7 @@ impl EndError {
     }
 
     /// Returns the error of a failure and of these threads. `Ok` without both.
-    pub(crate) fn unless_well(failure: Option<Failed>, still_running: Vec<String>) -> Result<(), Self> {
+    pub(crate) fn unless_well(failure: Option<FailedComponent>, still_running: Vec<String>) -> Result<(), Self> {
         if failure.is_none() && still_running.is_empty() { Ok(()) } else { Err(Self { failure, still_running }) }
     }
 

@@ -66,6 +66,7 @@ use super::time::Rounded;
 /// running.shutdown(Duration::from_secs(10))?;
 /// # Ok::<_, homeostat::BoxError>(())
 /// ```
+#[diagnostic::on_unimplemented(note = "call `.build()?` on a builder, and `.start()` on what it builds")]
 pub trait Runnable: Send + Sync {
     /// Stops taking work. Active work continues. Returns at once.
     fn stop(&self);

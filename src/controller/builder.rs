@@ -33,7 +33,7 @@ use crate::watch::{Event, Poller, Subscriber, Watch};
 /// let error = Controller::builder("vm", reconcile).max_concurrent_reconciles(0).build().unwrap_err();
 /// assert_eq!(error.to_string(), "max_concurrent_reconciles is 0, but must be at least 1");
 /// ```
-#[must_use = "settings do nothing until the controller is built"]
+#[must_use = "settings do nothing until `build` is called"]
 pub struct ControllerBuilder<K: Key> {
     state: StateSettings<K>,
     start: StartSettings,

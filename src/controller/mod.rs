@@ -85,7 +85,7 @@ use crate::run::runner::Reconcile;
 /// Dropping a controller before its start closes its queue, because no thread would run its keys. Requests through its
 /// [handle](Self::handle) then return [`Closed`](crate::EnqueueOutcome::Closed). The same happens if its start fails,
 /// or if a [`Manager`](crate::Manager) refuses it.
-#[must_use = "a controller does nothing until it is started"]
+#[must_use = "a controller does nothing until `Manager::add` or `start` is called"]
 pub struct Controller<K: Key> {
     unstarted: Unstarted<K>,
     start: StartSettings,

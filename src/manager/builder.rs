@@ -33,7 +33,7 @@ impl Manager {
 /// let error = Manager::builder().threads(0).build().unwrap_err();
 /// assert_eq!(error.to_string(), "threads is 0, but must be at least 1");
 /// ```
-#[must_use = "settings do nothing until the manager is built"]
+#[must_use = "settings do nothing until `build` is called"]
 pub struct ManagerBuilder(Settings);
 
 impl ManagerBuilder {

@@ -37,7 +37,7 @@ use crate::watch::{Poller, Watch};
 /// }))?;
 /// # Ok::<_, homeostat::StartError>(())
 /// ```
-#[must_use = "a component does nothing until it is added to a manager"]
+#[must_use = "a component does nothing until `Manager::add` is called"]
 pub struct Component {
     pub(super) facts: ComponentFacts,
     pub(super) start: ComponentStart,
@@ -162,6 +162,35 @@ impl<K: Key + Sync, T: Send + Sync + 'static> From<Running<Watch<K, T>>> for Com
         component
     }
 }
+
+/// A value that [`Manager::add`](crate::Manager::add) takes: a [`Component`], a [`Controller`] or a running [`Watch`].
+///
+/// Each type that converts into a [`Component`] has this trait. For a type of your own, implement
+/// `From<YourType> for Component`.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::{Component, Context, Manager};
+///
+/// struct Beat(&'static str);
+///
+/// impl From<Beat> for Component {
+///     fn from(beat: Beat) -> Self {
+///         Component::function(beat.0, |_cx: &Context| Ok::<_, std::io::Error>(log::info!("still there")))
+///     }
+/// }
+///
+/// let manager = Manager::builder().build()?;
+/// manager.add(Beat("beat"))?;
+/// # Ok::<_, homeostat::StartError>(())
+/// ```
+#[diagnostic::on_unimplemented(note = "call `.build()?` on a builder, and pass what runs to `Component::running`")]
+pub trait IntoComponent: Into<Component> {}
+
+// The compiler then reports the trait above, with its note.
+#[diagnostic::do_not_recommend]
+impl<T: Into<Component>> IntoComponent for T {}
 
 impl fmt::Debug for Component {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::component::Component;
+use super::component::IntoComponent;
 use super::drive::Driver;
 use super::state::{AddObserver, HOOK, ManagerInner, ManagerPhase};
 use crate::base::cancel::CancellationToken;
@@ -35,9 +35,9 @@ use crate::watch::source::SourceHandle;
 /// 2. Components that have not ended are aborted. After the [abort grace](crate::manager::ManagerBuilder::abort_grace)
 ///    the manager names the threads that still run, and returns without them.
 ///
-/// With an [`Elector`](crate::Elector), controllers and [leading components](Component::when_leading) wait until this
-/// process leads. Watches and pollers run from the start. A loss of leadership is a failure, and aborts everything at
-/// once.
+/// With an [`Elector`](crate::Elector), controllers and [leading components](crate::Component::when_leading) wait
+/// until this process leads. Watches and pollers run from the start. A loss of leadership is a failure, and aborts
+/// everything at once.
 ///
 /// # Examples
 ///
@@ -67,6 +67,7 @@ use crate::watch::source::SourceHandle;
 /// manager.run(&stop)?; // blocks until `stop` is cancelled or something has failed
 /// # Ok::<_, BoxError>(())
 /// ```
+#[must_use = "a manager does nothing until `run`, `run_until_signal` or `start` is called"]
 pub struct Manager {
     pub(super) inner: Arc<ManagerInner>,
 }
@@ -87,7 +88,7 @@ impl Manager {
     /// Returns [`StartError`] if the name is empty, invalid or taken (a controller and its watch need two names), if
     /// the manager is stopping or has ended, or if the component cannot be started. Everything that the component had
     /// started has ended by then: its watches have stopped, and the queue of a controller is closed.
-    pub fn add(&self, component: impl Into<Component>) -> Result<(), StartError> {
+    pub fn add(&self, component: impl IntoComponent) -> Result<(), StartError> {
         self.inner.add(component.into())
     }
 

@@ -13,7 +13,7 @@ mod status;
 mod watches;
 
 pub use self::builder::ManagerBuilder;
-pub use self::component::Component;
+pub use self::component::{Component, IntoComponent};
 pub use self::election::{Candidate, Elector, ElectorError, Holder, Leadership, Term};
 pub use self::handle::{Manager, WeakManager};
 pub use self::status::{Health, ManagerStatus};

@@ -27,7 +27,7 @@ use crate::base::thread::ThreadOptions;
 ///     .build();
 /// assert_eq!(queue.name(), "vm");
 /// ```
-#[must_use = "a builder does nothing until it builds"]
+#[must_use = "settings do nothing until `build` is called"]
 pub struct WorkQueueBuilder<K, S = FastState> {
     config: QueueConfig,
     hasher: S,

@@ -42,6 +42,7 @@ use homeostat::base::CancellationToken;
 ///   a kind have greater ones.
 ///
 /// The conformance suite in [`homeostat-testing`](https://docs.rs/homeostat-testing) checks these rules.
+#[diagnostic::on_unimplemented(note = "call `build` on the builder of a client")]
 pub trait Client: Send + Sync {
     /// Returns the object with this key.
     ///

@@ -95,7 +95,7 @@ const WAITING: i32 = 1_024;
 /// # drop(running);
 /// # Ok::<_, BoxError>(())
 /// ```
-#[must_use = "a server does nothing until it is started"]
+#[must_use = "a server does nothing until `start` is called"]
 pub struct Server(ServerSettings);
 
 /// The validated settings of a server.

@@ -63,7 +63,7 @@ pub struct WorkerPool {
 /// assert_eq!(error.to_string(), "threads is 0, but must be at least 1");
 /// ```
 #[derive(Clone, Debug)]
-#[must_use = "settings do nothing until the pool is started"]
+#[must_use = "settings do nothing until `start` is called"]
 pub struct WorkerPoolBuilder {
     name: String,
     pub(crate) threads: usize,

@@ -45,7 +45,7 @@ use crate::run::runner::{RunSettings, Runner, boxed, report_overrun};
 /// workers.shutdown(Duration::from_secs(30));
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// ```
-#[must_use = "workers do nothing until they are started"]
+#[must_use = "workers do nothing until `start` is called"]
 pub struct Workers<R, P = Exponential> {
     reconciler: R,
     policy: P,

@@ -48,7 +48,7 @@ use crate::watch::source_state::SourceState;
 /// poller.shutdown(Duration::ZERO);
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// ```
-#[must_use = "a poller does nothing until it is started"]
+#[must_use = "a poller does nothing until `start` or `watch` is called"]
 #[doc(alias = "feeder")]
 pub struct Poller<I> {
     list: List<I>,

@@ -1,4 +1,4 @@
-//! Errors of the compiler for closures that are not reconcilers: they name the call, and show how to write the closure.
+//! Errors and warnings of the compiler for frequent mistakes: they name the call, and show what to write.
 
 use homeostat_test_support::compile_errors;
 
@@ -48,5 +48,39 @@ fn the_compiler_explains_that_a_closure_is_not_a_retry_policy() {
     ] {
         let report = errors(&body);
         assert!(report.contains("implement `RetryPolicy<String>` for a type"), "{body}\n{report}");
+    }
+}
+
+const BUILDER: &str =
+    "Controller::<String>::builder(\"vm\", |_: &Context, _: &String| Ok::<_, BoxError>(Action::await_change()))";
+
+#[test]
+fn the_compiler_explains_that_a_builder_is_not_built() {
+    let manager = "Manager::builder().build().unwrap()";
+    let report = errors(&format!("{manager}.add({BUILDER})"));
+    assert!(report.contains("`ControllerBuilder<String>: IntoComponent` is not satisfied"), "{report}");
+    assert!(report.contains("note: call `.build()?` on a builder"), "{report}");
+    let report = errors(&format!("{manager}.add(WorkerPool::builder().start().unwrap())"));
+    assert!(report.contains("pass what runs to `Component::running`"), "{report}");
+}
+
+#[test]
+fn the_compiler_explains_that_nothing_is_started() {
+    for idle in [BUILDER.to_owned(), format!("{BUILDER}.build().unwrap()"), "WorkerPool::builder()".to_owned()] {
+        let report = errors(&format!("Component::running(\"vms\", {idle})"));
+        assert!(report.contains("note: call `.build()?` on a builder, and `.start()` on what it builds"), "{report}");
+    }
+}
+
+#[test]
+fn the_compiler_says_what_to_call_on_an_unused_value() {
+    for (unused, calls) in [
+        ("Manager::builder()", "until `build` is called"),
+        ("Manager::builder().build().unwrap()", "until `run`, `run_until_signal` or `start` is called"),
+        (BUILDER, "until `build` is called"),
+        (&format!("{BUILDER}.build().unwrap()"), "until `Manager::add` or `start` is called"),
+    ] {
+        let report = errors(&format!("#![deny(unused_must_use)] {unused}"));
+        assert!(report.contains(calls), "{unused}\n{report}");
     }
 }

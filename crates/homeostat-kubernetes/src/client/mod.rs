@@ -150,7 +150,7 @@ impl FieldValidation {
 /// # Ok::<_, homeostat_kubernetes::ConfigError>(())
 /// ```
 #[derive(Clone, Debug)]
-#[must_use = "call `build`"]
+#[must_use = "settings do nothing until `build` is called"]
 pub struct KubernetesClientBuilder {
     config: ClusterConfig,
     limits: TransportLimits,

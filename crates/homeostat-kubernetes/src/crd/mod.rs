@@ -109,7 +109,7 @@ pub struct CustomResourceDefinition {
 
 /// Settings for a [`CustomResourceDefinition`].
 #[derive(Clone, Debug)]
-#[must_use = "a builder does nothing until it builds"]
+#[must_use = "settings do nothing until `build` is called"]
 pub struct CustomResourceDefinitionBuilder {
     stored: CrdVersion,
     others: Vec<CrdVersion>,

@@ -90,7 +90,7 @@ struct RecorderHandle {
 const ACTION: &str = "Reconcile";
 
 /// Settings for an [`EventRecorder`], each with a default.
-#[must_use = "a builder does nothing until it builds"]
+#[must_use = "settings do nothing until `build` is called"]
 pub struct EventRecorderBuilder {
     component: String,
     instance: Option<String>,

@@ -114,7 +114,7 @@ pub struct LeaseElector {
 /// let error = elector.renew_deadline(Duration::from_secs(20)).build().unwrap_err();
 /// assert_eq!(error.to_string(), "renew_deadline is 20s, but must be shorter than the lease duration");
 /// ```
-#[must_use = "call `build`"]
+#[must_use = "settings do nothing until `build` is called"]
 pub struct LeaseElectorBuilder {
     client: Arc<dyn Client>,
     key: ObjectKey,

@@ -106,7 +106,7 @@ pub struct Members {
 /// let error = members.identity("Node 1").build().unwrap_err();
 /// assert!(error.to_string().starts_with("identity is \"Node 1\", but must be a DNS label"));
 /// ```
-#[must_use = "call `build`"]
+#[must_use = "settings do nothing until `build` is called"]
 pub struct MembersBuilder {
     client: Arc<dyn Client>,
     namespace: String,

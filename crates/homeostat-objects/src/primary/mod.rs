@@ -96,7 +96,7 @@ const LIST_RETRY: Duration = Duration::from_secs(30);
 /// running.join()?;
 /// # Ok::<_, BoxError>(())
 /// ```
-#[must_use = "a controller does nothing until it is added to a manager"]
+#[must_use = "a controller does nothing until `add_to` is called"]
 pub struct PrimaryController<T: Object> {
     name: String,
     api: Api<T>,

@@ -71,7 +71,6 @@ impl<'a> Setup<'a> {
     }
 
     /// Returns the manager of the controller.
-    #[must_use]
     pub fn manager(&self) -> &Manager {
         self.manager
     }

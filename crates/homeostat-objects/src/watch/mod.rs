@@ -107,7 +107,7 @@ pub(crate) fn watch_name<U: Object>(api: &Api<U>, query: &Query) -> String {
 /// # drop(subscription);
 /// # Ok::<_, homeostat::BoxError>(())
 /// ```
-#[must_use = "a watch does nothing until it is started"]
+#[must_use = "a watch does nothing until `start` is called"]
 #[doc(alias = "informer")]
 #[doc(alias = "reflector")]
 pub struct ObjectWatch<T> {

@@ -1,4 +1,4 @@
-//! Errors of the compiler for closures that are not sub-reconcilers: they show how to write the closure.
+//! Errors of the compiler for frequent mistakes: they show what to write.
 
 use homeostat_test_support::compile_errors;
 
@@ -25,4 +25,11 @@ fn the_compiler_explains_how_to_write_a_reconciler_of_primaries() {
     let report = errors("5");
     assert!(report.contains("`{integer}` is not a reconciler of primaries of type"), "{report}");
     assert!(report.contains("`|cx: &PrimaryContext<'_>, primary: &homeostat_objects::DynamicObject|`"), "{report}");
+}
+
+#[test]
+fn the_compiler_explains_that_a_client_is_not_built() {
+    let body = "Api::<DynamicObject>::of_kind(std::sync::Arc::new(MemoryClient::builder()), panic!())";
+    let report = compile_errors::of("homeostat_objects::*", body);
+    assert!(report.contains("note: call `build` on the builder of a client"), "{report}");
 }

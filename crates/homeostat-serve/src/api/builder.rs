@@ -17,7 +17,7 @@ use homeostat_objects::Client;
 const MOST_SIZE: usize = 1_536 * 1_024;
 
 /// Builds an [`ObjectApi`].
-#[must_use = "settings do nothing until they are used"]
+#[must_use = "settings do nothing until `build` is called"]
 pub struct ObjectApiBuilder {
     client: Arc<dyn Client>,
     resources: Vec<ServedResource>,

@@ -49,7 +49,7 @@ type PageHandlerFactory = Box<dyn FnOnce(PageContext) -> Arc<dyn Handler> + Send
 ///     "address is 0.0.0.0:8080, but must be on loopback; to serve a network, call `listen_on_network`",
 /// );
 /// ```
-#[must_use = "a builder does nothing until `build` is called"]
+#[must_use = "settings do nothing until `build` is called"]
 pub struct ServerBuilder {
     name: String,
     addresses: Vec<SocketAddr>,
