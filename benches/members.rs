@@ -19,15 +19,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use homeostat::{
-    Action, BoxError, CancellationToken, Component, Context, Controller, ControllerHandle, Manager, Running, Subscriber,
-};
+use homeostat::{Action, BoxError, Component, Context, Controller, ControllerHandle, Manager, Running, Subscriber};
 use homeostat_objects::{
-    Api, Capabilities, Client, ClientError, ControllerExt, ControllerHandleExt, DeleteOptions, Deletion, DynamicObject,
-    FieldOwner, Kind, LeaseElector, Members, MemoryClient, ObjectKey, ObjectList, ObjectStream, ObjectWatch, Patch,
-    PatchTarget, Query, ShardHash, SharedObject,
+    Api, Client, ClientAnswer, ClientCall, ClientError, ClientLayer, ControllerExt, ControllerHandleExt, DynamicObject,
+    Kind, LeaseElector, Members, MemoryClient, ObjectKey, ObjectWatch, ShardHash,
 };
-use serde_json::{Value, json};
+use serde_json::json;
 
 const SITE: Kind = Kind::namespaced("example.com", "v1", "Site");
 
@@ -45,73 +42,24 @@ impl CountingClient {
         Arc::new(Self { store: store.clone(), calls: [const { AtomicU64::new(0) }; VERBS.len()] })
     }
 
-    fn count(&self, verb: &str) -> &MemoryClient {
-        let at = VERBS.iter().position(|known| *known == verb).unwrap_or(VERBS.len() - 1);
-        self.calls[at].fetch_add(1, Ordering::Relaxed);
-        &self.store
-    }
-
     fn calls(&self) -> [u64; VERBS.len()] {
         std::array::from_fn(|at| self.calls[at].load(Ordering::Relaxed))
     }
 }
 
-type Answer = Result<SharedObject, ClientError>;
-
-impl Client for CountingClient {
-    fn get(&self, kind: &Kind, key: &ObjectKey) -> Answer {
-        self.count("get").get(kind, key)
+impl ClientLayer for CountingClient {
+    fn inner(&self) -> &dyn Client {
+        &self.store
     }
 
-    fn list(&self, kind: &Kind, query: &Query) -> Result<ObjectList<SharedObject>, ClientError> {
-        self.count("list").list(kind, query)
+    fn around(&self, _: Arc<dyn Client>) -> Option<Arc<dyn Client>> {
+        None
     }
 
-    fn create(&self, kind: &Kind, object: Value) -> Answer {
-        self.count("create").create(kind, object)
-    }
-
-    fn update(&self, kind: &Kind, object: Value) -> Answer {
-        self.count("update").update(kind, object)
-    }
-
-    fn update_status(&self, kind: &Kind, object: Value) -> Answer {
-        self.count("other").update_status(kind, object)
-    }
-
-    fn patch(&self, kind: &Kind, key: &ObjectKey, patch: &Patch, target: PatchTarget) -> Answer {
-        self.count("other").patch(kind, key, patch, target)
-    }
-
-    fn apply(&self, kind: &Kind, object: Value, owner: &FieldOwner) -> Answer {
-        self.count("other").apply(kind, object, owner)
-    }
-
-    fn delete(
-        &self,
-        kind: &Kind,
-        key: &ObjectKey,
-        options: &DeleteOptions,
-    ) -> Result<Deletion<SharedObject>, ClientError> {
-        self.count("other").delete(kind, key, options)
-    }
-
-    fn watch(
-        &self,
-        kind: &Kind,
-        query: &Query,
-        from: Option<&str>,
-        stop: &CancellationToken,
-    ) -> Result<ObjectStream, ClientError> {
-        self.count("other").watch(kind, query, from, stop)
-    }
-
-    fn store_id(&self) -> usize {
-        self.store.store_id()
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.store.capabilities()
+    fn call(&self, kind: &Kind, call: ClientCall<'_>) -> Result<ClientAnswer, ClientError> {
+        let at = VERBS.iter().position(|known| *known == call.verb().as_str()).unwrap_or(VERBS.len() - 1);
+        self.calls[at].fetch_add(1, Ordering::Relaxed);
+        call.send(&self.store, kind)
     }
 }
 

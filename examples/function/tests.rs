@@ -6,10 +6,10 @@ use std::time::Duration;
 use homeostat::Manager;
 use homeostat_objects::sub::{Config, ErrorClass, Flow};
 use homeostat_objects::{
-    Api, Condition, ConditionStatus, DynamicObject, EventType, MemoryClient, Object, ObjectMeta, set_condition,
+    Api, Condition, ConditionStatus, DynamicObject, EventType, MemoryClient, Object, ObjectMeta, Verb, set_condition,
 };
 use homeostat_testing::{
-    Factory, Reactor, ReconcilerTable, ReconcilerTestCase, Simulation, SubReconcilerTable, SubReconcilerTestCase, Verb,
+    Factory, Reactor, ReconcilerTable, ReconcilerTestCase, Simulation, SubReconcilerTable, SubReconcilerTestCase,
 };
 
 use crate::add_to;

@@ -42,6 +42,11 @@ use homeostat::base::CancellationToken;
 ///   a kind have greater ones.
 ///
 /// The conformance suite in [`homeostat-testing`](https://docs.rs/homeostat-testing) checks these rules.
+///
+/// # Your own client
+///
+/// To wrap another client, implement [`ClientLayer`](super::ClientLayer). To keep objects in a store of your own,
+/// implement this trait with the [kit for back ends](super::store). No method has a default, so that none is forgotten.
 #[diagnostic::on_unimplemented(note = "call `build` on the builder of a client")]
 pub trait Client: Send + Sync {
     /// Returns the object with this key.
@@ -72,9 +77,6 @@ pub trait Client: Send + Sync {
     ///
     /// If `stop` is cancelled, a client of a server returns early with an error.
     ///
-    /// The default calls `list`, for a client that can read all objects. A client that wraps another one should forward
-    /// this call.
-    ///
     /// # Errors
     ///
     /// The same as for [`list`](Self::list).
@@ -82,10 +84,8 @@ pub trait Client: Send + Sync {
         &self,
         kind: &Kind,
         query: &Query,
-        _stop: &CancellationToken,
-    ) -> Result<(ObjectList<SharedObject>, Vec<ClientError>), ClientError> {
-        self.list(kind, query).map(|list| (list, Vec::new()))
-    }
+        stop: &CancellationToken,
+    ) -> Result<(ObjectList<SharedObject>, Vec<ClientError>), ClientError>;
 
     /// Creates an object, and returns it as stored.
     ///
@@ -179,9 +179,7 @@ pub trait Client: Send + Sync {
         kind: &Kind,
         query: &Query,
         options: &DeleteOptions,
-    ) -> Result<Vec<Deletion<SharedObject>>, ClientError> {
-        delete_each(self, kind, query, options)
-    }
+    ) -> Result<Vec<Deletion<SharedObject>>, ClientError>;
 
     /// Streams the changes after version `from`, for the objects that the query selects.
     ///
@@ -218,38 +216,24 @@ pub trait Client: Send + Sync {
     /// `watch` lists the newest ones, and this call fails. An [`ObjectWatch`](super::ObjectWatch) calls it, because it
     /// can list the objects at less cost for the server: in pages, and from a cache.
     ///
-    /// The default calls `watch`. A client that wraps another one should forward this call.
-    ///
     /// # Errors
     ///
     /// The same as for [`watch`](Self::watch), and [`Invalid`](crate::ClientErrorKind::Invalid) if the server cannot
     /// stream the objects.
-    fn stream_list(&self, kind: &Kind, query: &Query, stop: &CancellationToken) -> Result<ObjectStream, ClientError> {
-        self.watch(kind, query, None, stop)
-    }
+    fn stream_list(&self, kind: &Kind, query: &Query, stop: &CancellationToken) -> Result<ObjectStream, ClientError>;
 
     /// Returns a client of the same objects with its own connections. Each of its calls ends within `timeout`.
     ///
-    /// A [`LeaseElector`](super::LeaseElector) calls this. The default returns `None`, for a client that never waits
-    /// for a server.
-    fn with_timeout(&self, _timeout: Duration) -> Option<Arc<dyn Client>> {
-        None
-    }
+    /// Returns `None` if the client never waits for a server. A [`LeaseElector`](super::LeaseElector) calls this.
+    fn with_timeout(&self, timeout: Duration) -> Option<Arc<dyn Client>>;
 
     /// Returns a number that identifies the store of the objects. Clients that return the same number share one store.
     ///
-    /// A watch of one client then shows the writes of the others. The default is a number for this client only. A
-    /// client that wraps another one must return that client's number.
-    fn store_id(&self) -> usize {
-        std::ptr::from_ref(self).cast::<()>().addr()
-    }
+    /// A watch of one client then shows the writes of the others.
+    fn store_id(&self) -> usize;
 
-    /// Returns the abilities of the client beyond the rules for every client. Default: [all](Capabilities::all).
-    ///
-    /// A client that wraps another one must return that client's capabilities.
-    fn capabilities(&self) -> Capabilities {
-        Capabilities::all()
-    }
+    /// Returns the abilities of the client beyond the rules for every client.
+    fn capabilities(&self) -> Capabilities;
 }
 
 /// A list, and an error for each object that a client cannot read.

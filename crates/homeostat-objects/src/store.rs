@@ -14,6 +14,8 @@
 //! | objects from texts | [`ReadBuffers`], the module [`json`](super::json) |
 //! | a slow or failing server | [`report_repetition`], [`LONGEST_SILENCE`] |
 //!
+//! A client around another client is no back end: implement [`ClientLayer`](super::ClientLayer).
+//!
 //! Prove a back end with the conformance suite of [`homeostat-testing`](https://docs.rs/homeostat-testing).
 //!
 //! # A store of one object

@@ -69,45 +69,39 @@ impl ObjectStream {
     }
 
     /// Returns a stream that can also be read without blocking. Simulations need this.
-    ///
-    /// A client that wraps the streams of another client must keep this ability, as the example shows.
+    pub fn polled(events: impl PollEvents + 'static) -> Self {
+        Self(StreamSource::Polled(Box::new(events)))
+    }
+
+    /// Changes each event and error. The new stream can be read without blocking if this one can.
     ///
     /// # Examples
     ///
     /// ```
-    /// use homeostat_objects::{ClientError, ObjectStream, PollEvents, SharedObject, WatchEvent};
-    /// use std::task::Poll;
+    /// use homeostat_objects::{ObjectStream, SharedObject};
     ///
-    /// type Item = Result<WatchEvent<SharedObject>, ClientError>;
-    ///
-    /// /// A stream that ends after this many events.
-    /// struct Cut(ObjectStream, usize);
-    ///
-    /// impl Iterator for Cut {
-    ///     type Item = Item;
-    ///
-    ///     fn next(&mut self) -> Option<Item> {
-    ///         self.1 = self.1.checked_sub(1)?;
-    ///         self.0.next()
-    ///     }
+    /// /// Hides the values of secrets.
+    /// fn without_data(secrets: ObjectStream) -> ObjectStream {
+    ///     secrets.map_events(|event| {
+    ///         event?.try_map(|secret| {
+    ///             let mut secret = secret.to_value();
+    ///             secret["data"].take();
+    ///             Ok(SharedObject::from(secret))
+    ///         })
+    ///     })
     /// }
-    ///
-    /// impl PollEvents for Cut {
-    ///     fn poll(&mut self) -> Poll<Option<Item>> {
-    ///         let Some(left) = self.1.checked_sub(1) else { return Poll::Ready(None) };
-    ///         let next = self.0.poll();
-    ///         self.1 = if next.is_ready() { left } else { self.1 };
-    ///         next
-    ///     }
-    /// }
-    ///
-    /// fn cut(stream: ObjectStream, after: usize) -> ObjectStream {
-    ///     if stream.is_polled() { ObjectStream::polled(Cut(stream, after)) } else { ObjectStream::new(stream.take(after)) }
-    /// }
-    /// # let _ = cut;
+    /// # let _ = without_data;
     /// ```
-    pub fn polled(events: impl PollEvents + 'static) -> Self {
-        Self(StreamSource::Polled(Box::new(events)))
+    #[must_use]
+    pub fn map_events(
+        self,
+        change: impl FnMut(Result<WatchEvent<SharedObject>, ClientError>) -> Result<WatchEvent<SharedObject>, ClientError>
+        + Send
+        + 'static,
+    ) -> Self {
+        let is_polled = self.is_polled();
+        let events = MappedEvents { events: self, change };
+        if is_polled { Self::polled(events) } else { Self::new(events) }
     }
 
     /// Returns whether the stream can be read without blocking.
@@ -134,6 +128,26 @@ impl Iterator for ObjectStream {
             StreamSource::Blocking(events) => events.next(),
             StreamSource::Polled(events) => events.next(),
         }
+    }
+}
+
+/// The events of a stream, each changed.
+struct MappedEvents<F> {
+    events: ObjectStream,
+    change: F,
+}
+
+impl<F: FnMut(StreamItem) -> StreamItem> Iterator for MappedEvents<F> {
+    type Item = StreamItem;
+
+    fn next(&mut self) -> Option<StreamItem> {
+        self.events.next().map(&mut self.change)
+    }
+}
+
+impl<F: FnMut(StreamItem) -> StreamItem + Send> PollEvents for MappedEvents<F> {
+    fn poll(&mut self) -> Poll<Option<StreamItem>> {
+        self.events.poll().map(|event| event.map(&mut self.change))
     }
 }
 

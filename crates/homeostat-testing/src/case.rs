@@ -45,9 +45,9 @@ pub(super) mod sealed {
 /// A run that fails, and a second run:
 ///
 /// ```
-/// use homeostat_objects::{DynamicObject, Kind};
+/// use homeostat_objects::{DynamicObject, Kind, Verb};
 /// use homeostat_objects::sub::{Flow, SubContext, SubResult};
-/// use homeostat_testing::{Factory, Reactor, SubReconcilerTable, SubReconcilerTestCase, Verb};
+/// use homeostat_testing::{Factory, Reactor, SubReconcilerTable, SubReconcilerTestCase};
 ///
 /// const NODE: Kind = Kind::cluster("", "v1", "Node");
 ///

@@ -7,13 +7,14 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::factory::{Sample, whole};
-use super::reactor::{Reactor, Verb};
+use super::reactor::Reactor;
 use crate::sync::Mutex;
-use homeostat::base::{CancellationToken, Clock};
-use homeostat_objects::json::{key_of, meta_mut, meta_string};
+use homeostat::base::Clock;
+use homeostat_objects::json::{meta_mut, meta_string};
+use homeostat_objects::store::delete_each;
 use homeostat_objects::{
-    Capabilities, Client, ClientError, DeleteOptions, Deletion, FieldOwner, Kind, MemoryClient, Object, ObjectKey,
-    ObjectList, ObjectRef, ObjectStream, Patch, PatchTarget, Query, SharedObject,
+    Client, ClientAnswer, ClientCall, ClientError, ClientLayer, DeleteOptions, Deletion, FieldOwner, Kind,
+    MemoryClient, Object, ObjectKey, ObjectRef, Patch, PatchTarget, SharedObject, Verb,
 };
 
 /// A recorded write: the data that was sent, even if the call failed.
@@ -38,14 +39,15 @@ pub enum Write {
 /// [`Reactor`] tells it to.
 ///
 /// Clones are cheap and share all state. Generated names are numbered: `web-` becomes `web-001`, or the next free
-/// number. Generated uids are the same in each run.
+/// number. Generated uids are the same in each run. A [`delete_collection`](Client::delete_collection) counts as a list
+/// and its deletions.
 ///
 /// # Examples
 ///
 /// ```
 /// use homeostat::ManualClock;
-/// use homeostat_objects::{Client, Kind, Object, ObjectKey};
-/// use homeostat_testing::{Factory, Reactor, Sample, TestClient, Verb, Write};
+/// use homeostat_objects::{Client, Kind, Object, ObjectKey, Verb};
+/// use homeostat_testing::{Factory, Reactor, Sample, TestClient, Write};
 ///
 /// let client = TestClient::new(ManualClock::new().clock());
 /// let colours = Factory::config_map("default", "colours");
@@ -76,8 +78,6 @@ struct SharedLog {
 
 /// The length to which a `generateName` is cut, as in an embedded client.
 const LONGEST_START: usize = 58;
-
-type ClientResult = Result<SharedObject, ClientError>;
 
 impl TestClient {
     /// Creates a client without objects. The clock gives the times of its objects.
@@ -127,27 +127,28 @@ impl TestClient {
         std::mem::take(&mut *self.shared.writes.lock())
     }
 
-    fn written(&self, write: impl FnOnce() -> Write) {
-        self.shared.writes.lock().push(write());
+    fn record(&self, object: &ObjectRef, call: &ClientCall<'_>) {
+        let object = || object.clone();
+        let write = match call {
+            ClientCall::Create(sent) => Write::Create(object(), sent.clone()),
+            ClientCall::Update(sent, PatchTarget::Object) => Write::Update(object(), sent.clone()),
+            ClientCall::Update(sent, PatchTarget::Status) => Write::UpdateStatus(object(), sent.clone()),
+            ClientCall::Patch(_, patch, target) => Write::Patch(object(), patch.clone().into_owned(), *target),
+            ClientCall::Apply(fields, owner) => Write::Apply(object(), fields.clone(), (*owner).clone()),
+            ClientCall::Delete(_, options) => Write::Delete(object(), (*options).clone()),
+            // Each deletion of a collection is a call.
+            ClientCall::DeleteCollection(..)
+            | ClientCall::Get(_)
+            | ClientCall::List { .. }
+            | ClientCall::Watch { .. } => return,
+        };
+        self.shared.writes.lock().push(write);
     }
 
     /// Passes a call to the reactors, and returns the first answer.
     fn ask(&self, verb: Verb, object: &ObjectRef, mut sent: Option<&mut Value>) -> Option<Result<Value, ClientError>> {
         let reactors = self.shared.reactors.lock().clone();
         reactors.iter().find_map(|reactor| reactor.react(verb, object, sent.as_deref_mut()))
-    }
-
-    fn send(&self, verb: Verb, kind: &Kind, mut sent: Value, write: fn(ObjectRef, Value) -> Write) -> ClientResult {
-        let object = ref_of(kind, &sent);
-        self.written(|| write(object.clone(), sent.clone()));
-        match self.ask(verb, &object, Some(&mut sent)) {
-            Some(answer) => answer.map(SharedObject::from),
-            None => match verb {
-                Verb::Create => self.objects.create(kind, self.with_name(kind, sent)),
-                Verb::Update => self.objects.update(kind, sent),
-                _ => self.objects.update_status(kind, sent),
-            },
-        }
     }
 
     fn with_name(&self, kind: &Kind, mut object: Value) -> Value {
@@ -170,112 +171,45 @@ impl TestClient {
     }
 }
 
-/// Returns the reference of a JSON object. If it has only a `generateName`, the name is `web-*`.
-pub(super) fn ref_of(kind: &Kind, json: &Value) -> ObjectRef {
-    let (key, start) = (key_of(json), meta_string(json, "generateName"));
-    if key.name().is_empty() && !start.is_empty() {
-        return ObjectRef::new(kind, &ObjectKey::new(key.namespace(), &format!("{start}*")));
-    }
-    ObjectRef::new(kind, &key)
-}
-
 pub(super) fn json_of(object: &impl Object) -> Value {
     object.to_json().unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Returns the reference of a list or a watch: it has no name.
-fn all_of(kind: &Kind, query: &Query) -> ObjectRef {
-    ObjectRef::new(kind, &ObjectKey::new(query.namespace.as_deref().unwrap_or_default(), ""))
-}
+impl ClientLayer for TestClient {
+    fn inner(&self) -> &dyn Client {
+        &self.objects
+    }
 
-impl Client for TestClient {
-    fn get(&self, kind: &Kind, key: &ObjectKey) -> ClientResult {
-        match self.ask(Verb::Get, &ObjectRef::new(kind, key), None) {
-            Some(answer) => answer.map(SharedObject::from),
-            None => self.objects.get(kind, key),
+    fn around(&self, _: Arc<dyn Client>) -> Option<Arc<dyn Client>> {
+        None
+    }
+
+    fn call(&self, kind: &Kind, mut call: ClientCall<'_>) -> Result<ClientAnswer, ClientError> {
+        if let ClientCall::DeleteCollection(query, options) = &call {
+            return delete_each(self, kind, query, options).map(ClientAnswer::Deletions);
         }
-    }
-
-    fn list(&self, kind: &Kind, query: &Query) -> Result<ObjectList<SharedObject>, ClientError> {
-        let answer = self.ask(Verb::List, &all_of(kind, query), None).transpose()?;
-        let mut list = self.objects.list(kind, query)?;
-        match answer {
-            Some(Value::Array(items)) => list.items = items.into_iter().map(SharedObject::from).collect(),
-            Some(other) => panic!("a reactor must answer a list with an array, not with {other}"),
-            None => {}
+        let (verb, object) = (call.verb(), call.object(kind));
+        self.record(&object, &call);
+        let Some(answer) = self.ask(verb, &object, call.sent_mut()) else {
+            if let ClientCall::Create(sent) = call {
+                call = ClientCall::Create(self.with_name(kind, sent));
+            }
+            return call.send(&self.objects, kind);
+        };
+        match (verb, answer?) {
+            (Verb::List, Value::Array(items)) => {
+                let mut answer = call.send(&self.objects, kind)?;
+                if let ClientAnswer::List((list, _)) = &mut answer {
+                    list.items = items.into_iter().map(SharedObject::from).collect();
+                }
+                Ok(answer)
+            }
+            (Verb::List, other) => panic!("a reactor must answer a list with an array, not with {other}"),
+            (Verb::Watch, _) => panic!("a reactor must not answer a watch; it can only fail it"),
+            (Verb::Delete, Value::Null) => Ok(ClientAnswer::Deletion(Deletion::Gone)),
+            (Verb::Delete, object) => Ok(ClientAnswer::Deletion(Deletion::Deleting(object.into()))),
+            (_, object) => Ok(ClientAnswer::Object(object.into())),
         }
-        Ok(list)
-    }
-
-    fn create(&self, kind: &Kind, object: Value) -> ClientResult {
-        self.send(Verb::Create, kind, object, Write::Create)
-    }
-
-    fn update(&self, kind: &Kind, object: Value) -> ClientResult {
-        self.send(Verb::Update, kind, object, Write::Update)
-    }
-
-    fn update_status(&self, kind: &Kind, object: Value) -> ClientResult {
-        self.send(Verb::UpdateStatus, kind, object, Write::UpdateStatus)
-    }
-
-    fn patch(&self, kind: &Kind, key: &ObjectKey, patch: &Patch, target: PatchTarget) -> ClientResult {
-        let object = ObjectRef::new(kind, key);
-        self.written(|| Write::Patch(object.clone(), patch.clone(), target));
-        let verb = if target == PatchTarget::Status { Verb::PatchStatus } else { Verb::Patch };
-        let mut patch = patch.clone();
-        let (Patch::Merge(sent) | Patch::Json(sent)) = &mut patch;
-        match self.ask(verb, &object, Some(sent)) {
-            Some(answer) => answer.map(SharedObject::from),
-            None => self.objects.patch(kind, key, &patch, target),
-        }
-    }
-
-    fn apply(&self, kind: &Kind, mut fields: Value, owner: &FieldOwner) -> ClientResult {
-        let object = ref_of(kind, &fields);
-        self.written(|| Write::Apply(object.clone(), fields.clone(), owner.clone()));
-        let verb = if owner.target == PatchTarget::Status { Verb::ApplyStatus } else { Verb::Apply };
-        match self.ask(verb, &object, Some(&mut fields)) {
-            Some(answer) => answer.map(SharedObject::from),
-            None => self.objects.apply(kind, fields, owner),
-        }
-    }
-
-    fn delete(
-        &self,
-        kind: &Kind,
-        key: &ObjectKey,
-        options: &DeleteOptions,
-    ) -> Result<Deletion<SharedObject>, ClientError> {
-        let object = ObjectRef::new(kind, key);
-        self.written(|| Write::Delete(object.clone(), options.clone()));
-        match self.ask(Verb::Delete, &object, None) {
-            Some(answer) => answer.map(|left| match left {
-                Value::Null => Deletion::Gone,
-                object => Deletion::Deleting(SharedObject::from(object)),
-            }),
-            None => self.objects.delete(kind, key, options),
-        }
-    }
-
-    fn watch(
-        &self,
-        kind: &Kind,
-        query: &Query,
-        from: Option<&str>,
-        stop: &CancellationToken,
-    ) -> Result<ObjectStream, ClientError> {
-        let answer = self.ask(Verb::Watch, &all_of(kind, query), None).transpose()?;
-        assert!(answer.is_none(), "a reactor must not answer a watch; it can only fail it");
-        self.objects.watch(kind, query, from, stop)
-    }
-
-    fn store_id(&self) -> usize {
-        self.objects.store_id()
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.objects.capabilities()
     }
 }
 

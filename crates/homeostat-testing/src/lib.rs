@@ -21,9 +21,9 @@
 //! A sub-reconciler that creates a config map for each app:
 //!
 //! ```
-//! use homeostat_objects::{Api, DynamicObject, EventType, Ignore, Kind, ObjectKey, set_controller};
+//! use homeostat_objects::{Api, DynamicObject, EventType, Ignore, Kind, ObjectKey, Verb, set_controller};
 //! use homeostat_objects::sub::{ErrorClass, Flow, StashKey, SubContext, SubResult};
-//! use homeostat_testing::{Factory, Reactor, SubReconcilerTable, SubReconcilerTestCase, Verb};
+//! use homeostat_testing::{Factory, Reactor, SubReconcilerTable, SubReconcilerTestCase};
 //! use serde_json::json;
 //!
 //! const APP: Kind = Kind::namespaced("example.com", "v1", "App");
@@ -156,7 +156,7 @@ pub use self::client::{TestClient, Write};
 pub use self::config::ConfigCase;
 pub use self::factory::{Factory, Sample};
 pub use self::machine::SimulatedMachine;
-pub use self::reactor::{Call, Reactor, Verb};
+pub use self::reactor::{Call, Reactor};
 pub use self::simulation::{SimulatedTurn, Simulation};
 pub use self::subjects::{
     KeySubject, ReconcilerTable, ReconcilerTestCase, StepSubject, SubReconcilerTable, SubReconcilerTestCase,

@@ -6,25 +6,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use crate::sync::Mutex;
-use homeostat_objects::{ClientError, Kind, ObjectRef};
-
-/// A method of a [`Client`](homeostat_objects::Client).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[expect(missing_docs, reason = "each is the method of its name")]
-pub enum Verb {
-    Get,
-    List,
-    Create,
-    Update,
-    UpdateStatus,
-    Patch,
-    PatchStatus,
-    Apply,
-    /// [`Client::apply`](homeostat_objects::Client::apply) by an owner of the status.
-    ApplyStatus,
-    Delete,
-    Watch,
-}
+use homeostat_objects::{ClientError, Kind, ObjectRef, Verb};
 
 /// A call to a client, as a reactor sees it.
 ///
@@ -57,8 +39,8 @@ pub struct Call<'a> {
 /// # Examples
 ///
 /// ```
-/// use homeostat_objects::{ClientError, Kind};
-/// use homeostat_testing::{Reactor, Verb};
+/// use homeostat_objects::{ClientError, Kind, Verb};
+/// use homeostat_testing::{Reactor};
 /// use serde_json::json;
 ///
 /// const POD: Kind = Kind::namespaced("", "v1", "Pod");

@@ -2,11 +2,11 @@
 
 use serde_json::{Value, json};
 
-use super::client::{Write, json_of, ref_of};
+use super::client::{Write, json_of};
 use super::difference::{Mismatch, Pair, align, name_of, pretty};
 use super::factory::Sample;
 use homeostat_objects::json::meta_mut;
-use homeostat_objects::{DeleteOptions, FieldOwner, Object, ObjectRef, Patch, PatchTarget, Propagation};
+use homeostat_objects::{ClientCall, DeleteOptions, FieldOwner, Object, ObjectRef, Patch, PatchTarget, Propagation};
 
 /// An expected write.
 #[derive(Debug)]
@@ -25,7 +25,8 @@ impl Expected {
 fn of(object: &impl Sample, write: fn(ObjectRef, Value) -> Write) -> Expected {
     let object = object.sample();
     let json = json_of(&object);
-    Expected::new(write(ref_of(&object.kind(), &json), json))
+    let named = ClientCall::Create(json.clone()).object(&object.kind());
+    Expected::new(write(named, json))
 }
 
 pub(super) fn create(object: &impl Sample) -> Expected {

@@ -2,15 +2,14 @@
 
 use std::sync::Arc;
 
-use homeostat::CancellationToken;
+use homeostat_objects::store::delete_each;
 use homeostat_objects::{
-    Api, Capabilities, Client, ClientError, DeleteOptions, Deletion, DynamicObject, FieldOwner, Kind, MemoryClient,
-    ObjectKey, ObjectList, ObjectRef, ObjectStream, Patch, PatchTarget, Query, SharedObject,
+    Api, Capabilities, Client, ClientAnswer, ClientCall, ClientError, ClientLayer, DynamicObject, Kind, MemoryClient,
+    ObjectKey, ObjectList, ObjectRef, ObjectStream, Query, SharedObject, Verb,
 };
 use parking_lot::{Mutex, ReentrantMutex};
 use serde_json::Value;
 
-type Answer = Result<SharedObject, ClientError>;
 type CallHook = dyn FnMut(&mut Call<'_>) -> Option<ClientError> + Send;
 type ReadHook = dyn Fn(&Kind, Option<&Query>) -> Option<ObjectList<SharedObject>> + Send + Sync;
 type ListHook = dyn Fn(&mut ObjectList<SharedObject>) + Send + Sync;
@@ -24,7 +23,7 @@ pub struct Call<'a> {
     pub object: &'a ObjectRef,
     /// The query of a list or a watch.
     pub query: Option<&'a Query>,
-    /// The object that is created, updated or applied. A hook may change it.
+    /// The object that is created, updated or applied, or the patch. A hook may change it.
     pub sent: Option<&'a mut Value>,
 }
 
@@ -167,13 +166,12 @@ impl HookedClient {
         calls
     }
 
-    fn call(
-        &self,
-        verb: &'static str,
-        object: &ObjectRef,
-        query: Option<&Query>,
-        sent: Option<&mut Value>,
-    ) -> Result<(), ClientError> {
+    fn pass_hook(&self, kind: &Kind, call: &mut ClientCall<'_>) -> Result<(), ClientError> {
+        let (verb, query) = (call.verb().as_str(), call.query().cloned());
+        let mut object = call.object(kind);
+        if query.is_some() {
+            object = ObjectRef::new(kind, &ObjectKey::new(object.key().namespace(), "*"));
+        }
         self.hooks.calls.lock().push(format!("{verb} {object}"));
         let _turn = self.hooks.turn.lock();
         // The hook may call this client, and may set another hook.
@@ -182,7 +180,7 @@ impl HookedClient {
             (on_call.hook.take(), on_call.replaced)
         };
         let Some(mut hook) = hook else { return Ok(()) };
-        let error = hook(&mut Call { verb, object, query, sent });
+        let error = hook(&mut Call { verb, object: &object, query: query.as_ref(), sent: call.sent_mut() });
         let mut on_call = self.hooks.on_call.lock();
         if on_call.replaced == replaced {
             on_call.hook = Some(hook);
@@ -196,11 +194,6 @@ impl HookedClient {
         let hook = self.hooks.on_read.lock().clone();
         hook.and_then(|hook| hook(kind, query))
     }
-
-    fn send(&self, verb: &'static str, kind: &Kind, mut object: Value) -> Result<Value, ClientError> {
-        self.call(verb, &ObjectRef::new(kind, &key_of(&object)), None, Some(&mut object))?;
-        Ok(object)
-    }
 }
 
 fn is_read(call: &str) -> bool {
@@ -212,100 +205,65 @@ pub fn unreachable(object: &ObjectRef) -> ClientError {
     ClientError::transport(object.clone(), "no answer")
 }
 
-/// Returns the key of an object. The `generateName` replaces a missing name.
-fn key_of(object: &Value) -> ObjectKey {
-    let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
-    let name = if text("name").is_empty() { text("generateName") } else { text("name") };
-    ObjectKey::new(text("namespace"), name)
+/// Answers a get or a list from objects of the kind.
+fn read(
+    mut objects: ObjectList<SharedObject>,
+    kind: &Kind,
+    call: &ClientCall<'_>,
+) -> Option<Result<ClientAnswer, ClientError>> {
+    match call {
+        ClientCall::Get(key) => {
+            let found = objects.items.into_iter().find(|object| object.key() == **key);
+            Some(found.map(ClientAnswer::Object).ok_or_else(|| ClientError::not_found(ObjectRef::new(kind, key))))
+        }
+        ClientCall::List { query, .. } => {
+            objects.items.retain(|object| query.selects(object));
+            Some(Ok(ClientAnswer::List((objects, Vec::new()))))
+        }
+        _ => None,
+    }
 }
 
-fn all_of(kind: &Kind, query: &Query) -> ObjectRef {
-    ObjectRef::new(kind, &ObjectKey::new(query.namespace.as_deref().unwrap_or_default(), "*"))
-}
-
-impl Client for HookedClient {
-    fn get(&self, kind: &Kind, key: &ObjectKey) -> Answer {
-        let object = ObjectRef::new(kind, key);
-        if let Some(objects) = &self.snapshot {
-            let is_it = |seen: &&SharedObject| seen.key() == *key && seen.kind() == *kind;
-            return objects.iter().find(is_it).cloned().ok_or_else(|| ClientError::not_found(object));
-        }
-        self.call("get", &object, None, None)?;
-        if let Some(older) = self.older(kind, None) {
-            let is_it = |seen: &SharedObject| seen.key() == *key;
-            return older.items.into_iter().find(is_it).ok_or_else(|| ClientError::not_found(object));
-        }
-        self.inner.get(kind, key)
+impl ClientLayer for HookedClient {
+    fn inner(&self) -> &dyn Client {
+        &self.inner
     }
 
-    fn list(&self, kind: &Kind, query: &Query) -> Result<ObjectList<SharedObject>, ClientError> {
-        if let Some(objects) = &self.snapshot {
-            let items = objects.iter().filter(|seen| query.selects(*seen)).cloned().collect();
-            return Ok(ObjectList::new("1", items));
+    fn around(&self, _: Arc<dyn Client>) -> Option<Arc<dyn Client>> {
+        None
+    }
+
+    fn call(&self, kind: &Kind, mut call: ClientCall<'_>) -> Result<ClientAnswer, ClientError> {
+        if let ClientCall::DeleteCollection(query, options) = &call {
+            return delete_each(self, kind, query, options).map(ClientAnswer::Deletions);
         }
-        self.call("list", &all_of(kind, query), Some(query), None)?;
-        let mut list = match self.older(kind, Some(query)) {
-            Some(mut older) => {
-                older.items.retain(|seen| query.selects(seen));
-                older
+        if let Some(objects) = &self.snapshot {
+            let is_it = |object: &&SharedObject| object.kind().name() == kind.name();
+            let objects = ObjectList::new("1", objects.iter().filter(is_it).cloned().collect());
+            if let Some(answer) = read(objects, kind, &call) {
+                return answer;
             }
-            None => self.inner.list(kind, query)?,
+        }
+        self.pass_hook(kind, &mut call)?;
+        let older = match call.verb() {
+            Verb::Get | Verb::List => self.older(kind, call.query()),
+            _ => None,
         };
-        let hook = self.hooks.on_list.lock().clone();
-        if let Some(hook) = hook {
-            hook(&mut list);
+        let from = if let ClientCall::Watch { from, .. } = &call { *from } else { None };
+        let answer = older.and_then(|older| read(older, kind, &call));
+        let mut answer = answer.unwrap_or_else(|| call.send(&self.inner, kind))?;
+        if let ClientAnswer::List((list, _)) = &mut answer
+            && let Some(hook) = self.hooks.on_list.lock().clone()
+        {
+            hook(list);
         }
-        Ok(list)
-    }
-
-    fn create(&self, kind: &Kind, object: Value) -> Answer {
-        self.inner.create(kind, self.send("create", kind, object)?)
-    }
-
-    fn update(&self, kind: &Kind, object: Value) -> Answer {
-        self.inner.update(kind, self.send("update", kind, object)?)
-    }
-
-    fn update_status(&self, kind: &Kind, object: Value) -> Answer {
-        self.inner.update_status(kind, self.send("update_status", kind, object)?)
-    }
-
-    fn patch(&self, kind: &Kind, key: &ObjectKey, patch: &Patch, target: PatchTarget) -> Answer {
-        self.call("patch", &ObjectRef::new(kind, key), None, None)?;
-        self.inner.patch(kind, key, patch, target)
-    }
-
-    fn apply(&self, kind: &Kind, object: Value, owner: &FieldOwner) -> Answer {
-        self.inner.apply(kind, self.send("apply", kind, object)?, owner)
-    }
-
-    fn delete(
-        &self,
-        kind: &Kind,
-        key: &ObjectKey,
-        options: &DeleteOptions,
-    ) -> Result<Deletion<SharedObject>, ClientError> {
-        self.call("delete", &ObjectRef::new(kind, key), None, None)?;
-        self.inner.delete(kind, key, options)
-    }
-
-    fn watch(
-        &self,
-        kind: &Kind,
-        query: &Query,
-        from: Option<&str>,
-        stop: &CancellationToken,
-    ) -> Result<ObjectStream, ClientError> {
-        self.call("watch", &all_of(kind, query), Some(query), None)?;
-        let stream = self.inner.watch(kind, query, from, stop)?;
-        let hook = self.hooks.on_stream.lock().clone();
-        match hook {
-            Some(hook) => hook(from, stream),
-            None => Ok(stream),
+        match (answer, self.hooks.on_stream.lock().clone()) {
+            (ClientAnswer::Stream(stream), Some(hook)) => hook(from, stream).map(ClientAnswer::Stream),
+            (answer, _) => Ok(answer),
         }
     }
 
-    fn capabilities(&self) -> Capabilities {
+    fn declared_capabilities(&self) -> Capabilities {
         self.hooks.capabilities.lock().unwrap_or_else(|| self.inner.capabilities())
     }
 }

@@ -12,7 +12,9 @@ use super::view::BucketView;
 use super::watch::ObjectEvents;
 use homeostat::base::CancellationToken;
 use homeostat::rt::Chain;
-use homeostat_objects::store::{Location, Names, ReadableList, StoredObjects, Transaction, admit, check_selector};
+use homeostat_objects::store::{
+    Location, Names, ReadableList, StoredObjects, Transaction, admit, check_selector, delete_each,
+};
 use homeostat_objects::{
     Capabilities, Client, ClientError, DeleteOptions, Deletion, FieldOwner, Ignore, Kind, ObjectKey, ObjectList,
     ObjectRef, ObjectStream, Patch, PatchTarget, Propagation, Query, SharedObject,
@@ -133,6 +135,15 @@ impl Client for NatsClient {
         Ok(left.map_or(Deletion::Gone, Deletion::Deleting))
     }
 
+    fn delete_collection(
+        &self,
+        kind: &Kind,
+        query: &Query,
+        options: &DeleteOptions,
+    ) -> Result<Vec<Deletion<SharedObject>>, ClientError> {
+        delete_each(self, kind, query, options)
+    }
+
     fn watch(
         &self,
         kind: &Kind,
@@ -142,6 +153,10 @@ impl Client for NatsClient {
     ) -> Result<ObjectStream, ClientError> {
         check_selector(kind, &query.labels)?;
         Ok(ObjectStream::new(ObjectEvents::new(&self.store, kind, query, from, stop)?))
+    }
+
+    fn stream_list(&self, kind: &Kind, query: &Query, stop: &CancellationToken) -> Result<ObjectStream, ClientError> {
+        self.watch(kind, query, None, stop)
     }
 
     fn with_timeout(&self, timeout: Duration) -> Option<Arc<dyn Client>> {

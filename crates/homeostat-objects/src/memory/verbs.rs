@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -9,6 +10,7 @@ use super::client::MemoryClient;
 #[cfg(feature = "file-client")]
 use super::file::FileClient;
 use super::stream::Stream;
+use crate::client::{ReadableList, delete_each};
 use crate::rules::check::check_selector;
 use crate::{
     Capabilities, Client, ClientError, DeleteOptions, Deletion, FieldOwner, Kind, ObjectKey, ObjectList, ObjectRef,
@@ -34,6 +36,15 @@ macro_rules! embedded_client {
                 check_selector(kind, &query.labels)?;
                 self.server.expire_before_reading(kind);
                 self.server.snapshot().list(kind, query)
+            }
+
+            fn list_readable(
+                &self,
+                kind: &Kind,
+                query: &Query,
+                _stop: &CancellationToken,
+            ) -> Result<ReadableList, ClientError> {
+                self.list(kind, query).map(|list| (list, Vec::new()))
             }
 
             fn create(&self, kind: &Kind, object: Value) -> Result<SharedObject, ClientError> {
@@ -75,6 +86,15 @@ macro_rules! embedded_client {
                 self.server.delete(kind, key, options)
             }
 
+            fn delete_collection(
+                &self,
+                kind: &Kind,
+                query: &Query,
+                options: &DeleteOptions,
+            ) -> Result<Vec<Deletion<SharedObject>>, ClientError> {
+                delete_each(self, kind, query, options)
+            }
+
             fn watch(
                 &self,
                 kind: &Kind,
@@ -85,6 +105,19 @@ macro_rules! embedded_client {
                 check_selector(kind, &query.labels)?;
                 self.server.expire_before_reading(kind);
                 Ok(ObjectStream::polled(Stream::new(&self.server, kind, query, from, stop)?))
+            }
+
+            fn stream_list(
+                &self,
+                kind: &Kind,
+                query: &Query,
+                stop: &CancellationToken,
+            ) -> Result<ObjectStream, ClientError> {
+                self.watch(kind, query, None, stop)
+            }
+
+            fn with_timeout(&self, _timeout: Duration) -> Option<Arc<dyn Client>> {
+                None
             }
 
             fn capabilities(&self) -> Capabilities {

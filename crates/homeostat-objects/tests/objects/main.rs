@@ -23,6 +23,7 @@ mod file_writers;
 mod finalizer;
 mod garbage;
 mod globs;
+mod layers;
 mod leases;
 #[cfg(feature = "file-client")]
 mod limits;

@@ -1,111 +1,66 @@
 //! Events in the form of the core group. The client stores them in the form of `events.k8s.io`.
 
 use std::sync::Arc;
-use std::time::Duration;
-
-use serde_json::Value;
 
 use crate::kinds::{CORE_EVENT, STORED_EVENT, core_event, core_path, stored_event, stored_selector};
-use homeostat::base::CancellationToken;
 use homeostat_objects::{
-    Capabilities, Cause, Client, ClientError, ClientErrorKind, DeleteOptions, Deletion, FieldConflict, FieldOwner,
-    Kind, ObjectKey, ObjectList, ObjectRef, ObjectStream, Patch, PatchTarget, Query, SharedObject,
+    Cause, Client, ClientAnswer, ClientCall, ClientError, ClientErrorKind, ClientLayer, Deletion, FieldConflict, Kind,
+    ObjectRef, Patch, SharedObject,
 };
 
 /// A client that serves only core events. It does not compute JSON patches, because the server does.
 #[derive(Clone)]
 pub(super) struct CoreEvents(pub(super) Arc<dyn Client>);
 
-impl Client for CoreEvents {
-    fn get(&self, _: &Kind, key: &ObjectKey) -> Result<SharedObject, ClientError> {
-        read(self.0.get(&STORED_EVENT, key))
+impl ClientLayer for CoreEvents {
+    fn inner(&self) -> &dyn Client {
+        &*self.0
     }
 
-    fn list(&self, _: &Kind, query: &Query) -> Result<ObjectList<SharedObject>, ClientError> {
-        let mut list = self.0.list(&STORED_EVENT, &stored_query(query)).map_err(in_core_terms)?;
-        for event in &mut list.items {
-            *event = in_core_form(event);
-        }
-        Ok(list)
+    fn around(&self, inner: Arc<dyn Client>) -> Option<Arc<dyn Client>> {
+        Some(Arc::new(Self(inner)))
     }
 
-    fn create(&self, _: &Kind, object: Value) -> Result<SharedObject, ClientError> {
-        read(self.0.create(&STORED_EVENT, stored_event(object)))
-    }
-
-    fn update(&self, _: &Kind, object: Value) -> Result<SharedObject, ClientError> {
-        read(self.0.update(&STORED_EVENT, stored_event(object)))
-    }
-
-    fn update_status(&self, _: &Kind, object: Value) -> Result<SharedObject, ClientError> {
-        read(self.0.update_status(&STORED_EVENT, stored_event(object)))
-    }
-
-    fn patch(
-        &self,
-        _: &Kind,
-        key: &ObjectKey,
-        patch: &Patch,
-        target: PatchTarget,
-    ) -> Result<SharedObject, ClientError> {
-        let Patch::Merge(patch) = patch else {
+    fn call(&self, _: &Kind, mut call: ClientCall<'_>) -> Result<ClientAnswer, ClientError> {
+        if let ClientCall::Patch(key, patch, _) = &call
+            && matches!(**patch, Patch::Json(_))
+        {
             let object = ObjectRef::new(&CORE_EVENT, key);
             return Err(ClientError::invalid(object, "", "", "must be changed by a merge patch or an update here"));
-        };
-        read(self.0.patch(&STORED_EVENT, key, &Patch::Merge(stored_event(patch.clone())), target))
-    }
-
-    fn apply(&self, _: &Kind, object: Value, owner: &FieldOwner) -> Result<SharedObject, ClientError> {
-        read(self.0.apply(&STORED_EVENT, stored_event(object), owner))
-    }
-
-    fn delete(
-        &self,
-        _: &Kind,
-        key: &ObjectKey,
-        options: &DeleteOptions,
-    ) -> Result<Deletion<SharedObject>, ClientError> {
-        let deletion = self.0.delete(&STORED_EVENT, key, options).map_err(in_core_terms)?;
-        deletion.try_map(|event| Ok(in_core_form(&event)))
-    }
-
-    fn watch(
-        &self,
-        _: &Kind,
-        query: &Query,
-        from: Option<&str>,
-        stop: &CancellationToken,
-    ) -> Result<ObjectStream, ClientError> {
-        let events = self.0.watch(&STORED_EVENT, &stored_query(query), from, stop).map_err(in_core_terms)?;
-        let in_core_form = |event: SharedObject| Ok(in_core_form(&event));
-        Ok(ObjectStream::new(events.map(move |event| event.map_err(in_core_terms)?.try_map(in_core_form))))
-    }
-
-    fn with_timeout(&self, timeout: Duration) -> Option<Arc<dyn Client>> {
-        Some(Arc::new(Self(self.0.with_timeout(timeout)?)))
-    }
-
-    fn store_id(&self) -> usize {
-        self.0.store_id()
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.0.capabilities()
+        }
+        if let Some(sent) = call.sent_mut() {
+            *sent = stored_event(sent.take());
+        }
+        if let Some(query) = call.query_mut() {
+            query.fields = std::mem::take(&mut query.fields).with_paths(stored_selector);
+        }
+        call.send(self.inner(), &STORED_EVENT).map(answer_in_core_terms).map_err(in_core_terms)
     }
 }
 
-fn read(event: Result<SharedObject, ClientError>) -> Result<SharedObject, ClientError> {
-    event.map(|event| in_core_form(&event)).map_err(in_core_terms)
+fn answer_in_core_terms(answer: ClientAnswer) -> ClientAnswer {
+    let deletion = |deletion: Deletion<SharedObject>| match deletion {
+        Deletion::Deleting(event) => Deletion::Deleting(in_core_form(&event)),
+        Deletion::Gone => Deletion::Gone,
+    };
+    match answer {
+        ClientAnswer::Object(event) => ClientAnswer::Object(in_core_form(&event)),
+        ClientAnswer::List((mut list, unreadable)) => {
+            for event in &mut list.items {
+                *event = in_core_form(event);
+            }
+            ClientAnswer::List((list, unreadable.into_iter().map(in_core_terms).collect()))
+        }
+        ClientAnswer::Deletion(outcome) => ClientAnswer::Deletion(deletion(outcome)),
+        ClientAnswer::Deletions(outcomes) => ClientAnswer::Deletions(outcomes.into_iter().map(deletion).collect()),
+        ClientAnswer::Stream(events) => ClientAnswer::Stream(
+            events.map_events(|event| event.map_err(in_core_terms)?.try_map(|event| Ok(in_core_form(&event)))),
+        ),
+    }
 }
 
 fn in_core_form(event: &SharedObject) -> SharedObject {
     core_event(event.to_value()).into()
-}
-
-fn stored_query(query: &Query) -> Query {
-    let mut stored = query.clone();
-    stored.fields = stored.fields.with_paths(stored_selector);
-    stored
 }
 
 /// Translates an error to the kind and the field names that the caller used.

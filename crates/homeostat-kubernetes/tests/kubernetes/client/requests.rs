@@ -1,12 +1,14 @@
 //! Retries, credentials, limits and hostile answers.
 
 use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::thread::scope;
 use std::time::Duration;
 
 use homeostat::{CancellationToken, ManualClock};
 use homeostat_kubernetes::{ClusterConfig, Impersonation, Kubeconfig, KubernetesClient, RequestError};
-use homeostat_objects::{Client, ClientError, ClientErrorKind, DeleteOptions, Kind, Query};
+use homeostat_objects::{Client, ClientAnswer, ClientCall, ClientError, ClientErrorKind, ClientLayer, DeleteOptions, Kind, Query};
 use homeostat_testing::{ApiServer, IncomingRequest, ServerAnswer, ServerRule};
 use serde_json::{Value, json};
 
@@ -151,6 +153,40 @@ fn a_plugin_that_hangs_delays_nothing_beyond_the_time_of_a_call_or_a_stop() {
         assert!(reader.join().unwrap());
     });
     assert_eq!(server.requests(), []);
+}
+
+/// Counts the calls of a client.
+struct Counting {
+    inner: Arc<dyn Client>,
+    calls: Arc<AtomicUsize>,
+}
+
+impl ClientLayer for Counting {
+    fn inner(&self) -> &dyn Client {
+        &*self.inner
+    }
+
+    fn around(&self, inner: Arc<dyn Client>) -> Option<Arc<dyn Client>> {
+        Some(Arc::new(Self { inner, calls: Arc::clone(&self.calls) }))
+    }
+
+    fn call(&self, kind: &Kind, call: ClientCall<'_>) -> Result<ClientAnswer, ClientError> {
+        self.calls.fetch_add(1, SeqCst);
+        call.send(self.inner(), kind)
+    }
+}
+
+#[test]
+fn a_layer_stays_around_a_client_with_a_time_limit() {
+    let server = ApiServer::start().unwrap();
+    let inner: Arc<dyn Client> = Arc::new(builder(&server).call_timeout(3600 * SECOND).build().unwrap());
+    let calls = Arc::new(AtomicUsize::new(0));
+    let short = Counting { inner, calls: Arc::clone(&calls) }.with_timeout(SECOND / 10).unwrap();
+    assert!(short.get(&CONFIG_MAP, &key("a")).unwrap_err().is_not_found());
+    assert_eq!(calls.load(SeqCst), 1);
+    server.rule(ServerRule::new("GET", "*").answer(busy(503, "3000")));
+    assert!(short.get(&CONFIG_MAP, &key("a")).is_err(), "the time limit ends the call");
+    assert_eq!(calls.load(SeqCst), 2);
 }
 
 #[test]

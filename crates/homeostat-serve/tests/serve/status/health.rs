@@ -123,9 +123,9 @@ fn a_failing_store_is_not_ready_and_its_cause_is_in_the_log_only() {
     use std::sync::Arc;
 
     use homeostat::ManualClock;
-    use homeostat_objects::{ClientError, Kind, ObjectRef};
+    use homeostat_objects::{ClientError, Kind, ObjectRef, Verb};
     use homeostat_serve::{ObjectApi, ServedResource};
-    use homeostat_testing::{Reactor, TestClient, Verb};
+    use homeostat_testing::{Reactor, TestClient};
     use log::Level;
 
     use crate::logs::Logs;

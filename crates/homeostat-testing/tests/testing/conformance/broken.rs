@@ -90,14 +90,14 @@ impl Backend for Rule {
 
 /// Changes the last states in a stream.
 fn changed_deletions(stream: ObjectStream, change: impl Fn(&mut Value) + Send + 'static) -> ObjectStream {
-    ObjectStream::new(stream.map(move |event| match event {
+    stream.map_events(move |event| match event {
         Ok(WatchEvent::Deleted(last)) => {
             let mut last = last.to_value();
             change(&mut last);
             Ok(WatchEvent::Deleted(SharedObject::from(last)))
         }
         event => event,
-    }))
+    })
 }
 
 #[test]

@@ -6,6 +6,7 @@ use homeostat_objects::{Client, MemoryClient};
 use homeostat_testing::conformance::Backend;
 
 mod broken;
+mod layers;
 mod slow;
 mod suite;
 

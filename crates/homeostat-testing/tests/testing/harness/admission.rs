@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use homeostat_objects::{Client, Kind, Object, Query};
+use homeostat_objects::{Client, Kind, Object, Query, Verb};
 use homeostat_serve::{AdmissionOperation, AdmissionRequest, Rejection, ServedResource, UserInfo};
-use homeostat_testing::{AdmissionDecision, AdmissionTable, AdmissionTestCase, Factory, Reactor, Verb};
+use homeostat_testing::{AdmissionDecision, AdmissionTable, AdmissionTestCase, Factory, Reactor};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 

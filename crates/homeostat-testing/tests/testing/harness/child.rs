@@ -2,8 +2,8 @@
 //! `reconcilers/child_test.go` (`TestChildReconciler`).
 
 use homeostat_objects::sub::{ChildReconciler, DesiredChild, ErrorClass, Flow, SubContext, UpdatingObjectManager};
-use homeostat_objects::{ClientError, DynamicObject, EventType, Kind, Object, ValueRef};
-use homeostat_testing::{CaseContext, Factory, Reactor, SubReconcilerTable, Verb};
+use homeostat_objects::{ClientError, DynamicObject, EventType, Kind, Object, ValueRef, Verb};
+use homeostat_testing::{CaseContext, Factory, Reactor, SubReconcilerTable};
 use serde_json::{Value, json};
 
 use super::support::{Case, app};

@@ -6,9 +6,9 @@ use std::time::Duration;
 use homeostat::{CancellationToken, ManualClock};
 use homeostat_objects::{
     Api, Client, ClientError, DeleteOptions, DynamicObject, FieldOwner, Object, ObjectKey, Patch, Propagation, Query,
-    ValueRef, WatchEvent,
+    ValueRef, Verb, WatchEvent,
 };
-use homeostat_testing::{Call, Factory, Reactor, Sample, TestClient, Verb, Write};
+use homeostat_testing::{Call, Factory, Reactor, Sample, TestClient, Write};
 use serde_json::json;
 
 use super::support::{APP, app};

@@ -4,8 +4,9 @@
 use homeostat_objects::sub::{Config, Flow, SubContext, SubResult};
 use homeostat_objects::{
     Api, DeleteOptions, DynamicObject, EventType, FieldOwner, LabelSelector, Object, ObjectKey, Patch, Query, TrackRef,
+    Verb,
 };
-use homeostat_testing::{ConfigCase, Factory, Reactor, Sample, SubReconcilerTable, Verb};
+use homeostat_testing::{ConfigCase, Factory, Reactor, Sample, SubReconcilerTable};
 use serde_json::json;
 
 use super::support::{APP, app, assert_report, case};

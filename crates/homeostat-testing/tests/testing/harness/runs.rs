@@ -7,9 +7,9 @@ use std::time::{Duration, UNIX_EPOCH};
 use homeostat::{Action, BoxError, Context};
 use homeostat_objects::sub::{Config, Flow, ResourceReconciler, SubContext, SubResult};
 use homeostat_objects::{
-    Api, Client, DeleteOptions, DynamicObject, EventType, Object, ObjectKey, Query, TrackRef, ValueRef,
+    Api, Client, DeleteOptions, DynamicObject, EventType, Object, ObjectKey, Query, TrackRef, ValueRef, Verb,
 };
-use homeostat_testing::{ConfigCase, Factory, Reactor, ReconcilerTable, ReconcilerTestCase, SubReconcilerTable, Verb};
+use homeostat_testing::{ConfigCase, Factory, Reactor, ReconcilerTable, ReconcilerTestCase, SubReconcilerTable};
 use serde_json::json;
 
 use super::support::{APP, Case, Step, app, assert_report, case, idle, report};
