@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use homeostat::{Action, BoxError, Component, Context, Controller, Manager, Subscriber};
 use homeostat_kubernetes::{ClusterConfig, KubernetesClient};
-use homeostat_objects::{Api, Client, ControllerExt, Members, ObjectKey, ObjectWatch, ShardHash};
+use homeostat_objects::{Api, Client, ControllerExt, LeaseTiming, Members, ObjectKey, ObjectWatch, ShardHash};
 
 use crate::objects::{Job, JobStatus};
 
@@ -19,14 +19,8 @@ const PERIOD: Duration = Duration::from_millis(500);
 pub(crate) fn run(name: &str, server: &str) -> Result<(), BoxError> {
     let client: Arc<dyn Client> = Arc::new(KubernetesClient::builder(ClusterConfig::new(server)?).build()?);
     let jobs = Api::<Job>::new(client.clone());
-    let members = Members::builder(client, "default", "workers")
-        .identity(name)
-        .lease_duration(LEASE)
-        .renew_deadline(Duration::from_secs(2))
-        .stop_margin(Duration::from_millis(500))
-        .retry_period(Duration::from_millis(400))
-        .call_timeout(Duration::from_secs(1))
-        .build()?;
+    let members =
+        Members::builder(client, "default", "workers").identity(name).timing(LeaseTiming::new(LEASE)).build()?;
     let watch = ObjectWatch::new(jobs.clone()).start()?;
     let owner = name.to_owned();
     let reconcile = move |cx: &Context, key: &ObjectKey| -> Result<Action, BoxError> {

@@ -212,7 +212,7 @@ pub use self::finalizer::{add_finalizer, remove_finalizer, with_finalizer};
 pub use self::key::{ObjectKey, ParseKeyError};
 pub use self::kind::Kind;
 pub use self::layer::{ClientAnswer, ClientCall, ClientLayer, Verb};
-pub use self::lease::{FENCE_ANNOTATION, LeaseElector, LeaseElectorBuilder};
+pub use self::lease::{FENCE_ANNOTATION, LeaseElector, LeaseElectorBuilder, LeaseTiming};
 pub use self::members::{Members, MembersBuilder, ShardHash, ShardStatus, Shards};
 pub use self::meta::{ObjectMeta, OwnerReference};
 pub use self::meta_mut::{MetaField, MetaMut};

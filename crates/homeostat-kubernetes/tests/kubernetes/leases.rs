@@ -6,7 +6,7 @@ use std::time::Duration;
 use homeostat::{Context, Elector};
 use homeostat_kubernetes::KubernetesClient;
 use homeostat_objects::{
-    Client, DeleteOptions, Ignore, Kind, LeaseElector, LeaseElectorBuilder, ObjectKey, SharedObject,
+    Client, DeleteOptions, Ignore, Kind, LeaseElector, LeaseElectorBuilder, LeaseTiming, ObjectKey, SharedObject,
 };
 use serde_json::json;
 
@@ -50,14 +50,8 @@ impl<'a> LeaseOf<'a> {
 }
 
 fn short(builder: LeaseElectorBuilder) -> LeaseElector {
-    builder
-        .lease_duration(3000 * MS)
-        .renew_deadline(2000 * MS)
-        .stop_margin(500 * MS)
-        .retry_period(300 * MS)
-        .call_timeout(500 * MS)
-        .build()
-        .unwrap()
+    let timing = LeaseTiming::new(3000 * MS).stop_margin(500 * MS).retry_period(300 * MS);
+    builder.timing(timing).build().unwrap()
 }
 
 #[test]

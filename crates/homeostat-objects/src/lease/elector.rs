@@ -27,7 +27,7 @@ use homeostat::run::{BoxError, Context};
 ///   machine sleeps (on Linux and Apple systems). The times in the lease are for people. With the default times, clocks
 ///   may run up to 20 % too fast or too slow.
 /// - **A leader ends before another begins.** Its deadline counts from before its last renewal was sent. At the
-///   [margin](LeaseElectorBuilder::stop_margin) before the deadline, its work is cancelled. This also happens if a
+///   [margin](LeaseTiming::stop_margin) before the deadline, its work is cancelled. This also happens if a
 ///   renewal hangs.
 /// - **A process that was paused for too long does not run another key.** Only while the term lasts do runs of
 ///   controllers begin, and [`Context::check`](homeostat::Context::check) and
@@ -39,7 +39,7 @@ use homeostat::run::{BoxError, Context};
 ///
 /// After the machine has slept for longer than the term, [`Context::check`](homeostat::Context::check) fails at once. A
 /// token of a run is cancelled when the elector's thread wakes, within a [retry
-/// period](LeaseElectorBuilder::retry_period).
+/// period](LeaseTiming::retry_period).
 ///
 /// Threads cannot be killed. A run that ignores its cancellation for longer than the margin may overlap with the next
 /// leader's work; then only its fenced writes are refused.
@@ -106,13 +106,13 @@ pub struct LeaseElector {
 /// # Examples
 ///
 /// ```
-/// use homeostat_objects::{LeaseElector, MemoryClient};
+/// use homeostat_objects::{LeaseElector, LeaseTiming, MemoryClient};
 /// use std::sync::Arc;
 /// use std::time::Duration;
 ///
-/// let elector = LeaseElector::builder(Arc::new(MemoryClient::new()), "default", "backup");
-/// let error = elector.renew_deadline(Duration::from_secs(20)).build().unwrap_err();
-/// assert_eq!(error.to_string(), "renew_deadline is 20s, but must be shorter than the lease duration");
+/// let timing = LeaseTiming::new(Duration::from_secs(30));
+/// let elector = LeaseElector::builder(Arc::new(MemoryClient::new()), "default", "backup").timing(timing).build()?;
+/// # Ok::<_, homeostat::BoxError>(())
 /// ```
 #[must_use = "settings do nothing until `build` is called"]
 pub struct LeaseElectorBuilder {
@@ -132,36 +132,9 @@ impl LeaseElectorBuilder {
         self
     }
 
-    /// Sets the time after which others take over a lease without a renewal, in whole seconds. Default: 15 s.
-    pub fn lease_duration(mut self, duration: Duration) -> Self {
-        self.timing.duration = duration;
-        self
-    }
-
-    /// Sets the time after which a leader that cannot renew its lease no longer leads. Must be shorter than the lease
-    /// duration: clocks may differ in speed by up to the ratio of the two. Default: 10 s.
-    pub fn renew_deadline(mut self, deadline: Duration) -> Self {
-        self.timing.renew_deadline = deadline;
-        self
-    }
-
-    /// Sets the time between two renewals. Jitter shortens it by up to a fifth. Candidates read the lease more than
-    /// twice in this time. Default: 2 s.
-    pub fn retry_period(mut self, period: Duration) -> Self {
-        self.timing.retry = period;
-        self
-    }
-
-    /// Sets the time before the deadline at which work is cancelled. Must be at least the [abort
-    /// grace](homeostat::manager::ManagerBuilder::abort_grace) of the manager. Default: 2 s.
-    pub fn stop_margin(mut self, margin: Duration) -> Self {
-        self.timing.margin = margin;
-        self
-    }
-
-    /// Sets the time limit of one call, if the client [supports time limits](Client::with_timeout). Default: 2.5 s.
-    pub fn call_timeout(mut self, timeout: Duration) -> Self {
-        self.timing.call = timeout;
+    /// Sets the times of the lease.
+    pub fn timing(mut self, timing: LeaseTiming) -> Self {
+        self.timing = timing;
         self
     }
 
@@ -172,8 +145,7 @@ impl LeaseElectorBuilder {
     /// Returns [`StartError`] if the times contradict each other. The error names the first one that does.
     pub fn build(self) -> Result<LeaseElector, StartError> {
         let Self { client, key, name, timing } = self;
-        timing.check()?;
-        let client = client.with_timeout(timing.call).unwrap_or(client);
+        let client = timing.apply_to(client)?;
         let name = name.or_else(|| std::env::var("HOSTNAME").ok()).filter(|name| !name.is_empty());
         let name = name.unwrap_or_else(|| format!("process-{}", std::process::id()));
         Ok(LeaseElector { shared: Arc::new(LeaseShared { client, key, name, timing, leader: Mutex::new(None) }) })

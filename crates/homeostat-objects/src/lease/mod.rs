@@ -1,8 +1,9 @@
 //! Leader election with a lease in a client.
 //!
-//! `machine.rs` decides, `session.rs` calls the client.
+//! `machine.rs` decides, `session.rs` makes the calls of an elector, `calls.rs` makes one call.
 
 mod boot;
+mod calls;
 mod elector;
 mod machine;
 mod mark;
@@ -14,6 +15,7 @@ mod tests;
 mod timing;
 
 pub(super) use self::boot::boot_nanos;
+pub(super) use self::calls::{LeaseReply, read_lease, write_lease};
 pub use self::elector::{LeaseElector, LeaseElectorBuilder};
 pub(super) use self::machine::{LeaseAnswer, LeaseCall, LeaseMachine, LeaseWrite};
 #[cfg(all(test, not(loom)))]
@@ -21,4 +23,4 @@ pub(super) use self::machine::{LeasePurpose, LeaseSpec};
 pub use self::mark::FENCE_ANNOTATION;
 pub(super) use self::record::{LEASE, found, written};
 pub(super) use self::term::LimitedTerm;
-pub(super) use self::timing::LeaseTiming;
+pub use self::timing::LeaseTiming;

@@ -6,8 +6,9 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::boot::boot_nanos;
+use super::calls::{LeaseReply, read_lease, write_lease};
 use super::machine::{LeaseAnswer, LeaseCall, LeaseLoss, LeaseMachine, LeaseWrite};
-use super::record::{LEASE, found, since, written};
+use super::record::{found, since, written};
 use super::timing::LeaseTiming;
 use crate::sync::Mutex;
 use crate::{Client, ClientError, ObjectKey, SharedObject};
@@ -88,46 +89,36 @@ impl LeaseSession {
     }
 
     fn read(&mut self) -> LeaseAnswer {
-        match self.shared.client.get(&LEASE, &self.shared.key) {
-            Ok(lease) => {
-                let is_another = self.last.as_ref().is_some_and(|last| last["metadata"]["uid"] != lease.uid());
-                let answer = found(&lease);
-                self.failing(false, None);
-                self.keep(&lease);
-                // The lease of this term was deleted, although another one with this name exists now.
-                if is_another && self.term().is_some() { LeaseAnswer::Missing } else { LeaseAnswer::Found(answer) }
+        let reply = read_lease(&*self.shared.client, &self.shared.key);
+        let known = self.last.as_ref().map(|last| last["metadata"]["uid"].clone());
+        let answer = self.note(false, reply);
+        match &answer {
+            LeaseAnswer::Missing => *self.shared.leader.lock() = None,
+            // The lease of this term was deleted, although another one with this name exists now.
+            LeaseAnswer::Found(_) if self.term().is_some() => {
+                let is_another =
+                    known.is_some() && known.as_ref() != self.last.as_ref().map(|last| &last["metadata"]["uid"]);
+                return if is_another { LeaseAnswer::Missing } else { answer };
             }
-            Err(error) if error.is_not_found() => {
-                self.failing(false, None);
-                *self.shared.leader.lock() = None;
-                LeaseAnswer::Missing
-            }
-            Err(error) => self.failing(false, Some(&error)),
+            _ => {}
         }
+        answer
     }
 
     fn write(&mut self, write: &LeaseWrite) -> LeaseAnswer {
-        let LeaseShared { client, key, .. } = &*self.shared;
-        let lease = written(write, key, self.last.as_ref(), self.clock.time_of_day());
-        let creates = write.version.is_none();
-        let answer = if creates { client.create(&LEASE, lease) } else { client.update(&LEASE, lease) };
-        match answer {
-            Ok(lease) => {
-                self.failing(true, None);
-                self.keep(&lease);
-                LeaseAnswer::Written(lease.resource_version().to_owned())
-            }
-            Err(error) if error.is_conflict() || error.is_already_exists() => {
-                self.failing(true, None);
-                LeaseAnswer::Refused
-            }
-            // If this write creates the lease, the missing object is its namespace.
-            Err(error) if error.is_not_found() && !creates => {
-                self.failing(true, None);
-                LeaseAnswer::Missing
-            }
-            Err(error) => self.failing(true, Some(&error)),
+        let lease = written(write, &self.shared.key, self.last.as_ref(), self.clock.time_of_day());
+        let reply = write_lease(&*self.shared.client, lease);
+        self.note(true, reply)
+    }
+
+    /// Records whether a call has failed, and keeps the lease that came with its answer.
+    fn note(&mut self, is_write: bool, reply: LeaseReply) -> LeaseAnswer {
+        self.log_change(is_write, reply.as_ref().err());
+        let Ok((answer, lease)) = reply else { return LeaseAnswer::Failed };
+        if let Some(lease) = lease {
+            self.keep(&lease);
         }
+        answer
     }
 
     fn keep(&mut self, lease: &SharedObject) {
@@ -142,8 +133,8 @@ impl LeaseSession {
         }
     }
 
-    /// Records whether a call has failed, and logs each change. A successful read says nothing about writes.
-    fn failing(&mut self, is_write: bool, error: Option<&ClientError>) -> LeaseAnswer {
+    /// Logs the first failure of a series, and its end. A successful read says nothing about writes.
+    fn log_change(&mut self, is_write: bool, error: Option<&ClientError>) {
         let FailingCalls { reads, writes } = &mut self.failing;
         let (flag, verb) = if is_write { (writes, "written") } else { (reads, "read") };
         let before = std::mem::replace(flag, error.is_some());
@@ -156,7 +147,6 @@ impl LeaseSession {
         } else if before {
             log::info!(elector; "{elector}: the lease can be {verb} again");
         }
-        LeaseAnswer::Failed
     }
 
     /// Returns the number of the current term and the time at which its work must end.

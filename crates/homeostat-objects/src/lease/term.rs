@@ -2,7 +2,8 @@
 //!
 //! # Invariants
 //!
-//! - Once a thread has found the end of a term, the term is not extended.
+//! - Once a thread has found the end of a term, the term is not extended. Both changes are exchanges of one value, so of
+//!   two threads one is first. No order of the clock's values between threads is needed.
 //! - Only the thread that renews the lease extends a term.
 
 use std::sync::Arc;
@@ -32,9 +33,12 @@ impl BootClock for Clock {
     }
 }
 
+/// The end of a term that no extension replaces.
+const ENDED: u64 = 0;
+
 struct Deadline<C = Clock> {
     clock: C,
-    /// The time from which no work may begin, by a clock that counts sleep.
+    /// The time from which no work may begin, by a clock that counts sleep. [`ENDED`] once a thread has found the end.
     work_ends: AtomicU64,
     /// Whether the number of the fence rises within the term, as it does with divided keys.
     number_rises: bool,
@@ -71,21 +75,30 @@ impl<C: BootClock> LimitedTerm<C> {
         if self.fence.check().is_err() {
             return false;
         }
-        let before = self.deadline.work_ends.swap(work_ends.0, Ordering::AcqRel);
-        // Another thread may have found the end since.
-        if self.deadline.clock.now().0 >= before {
-            self.fence.ended().cancel();
-            return false;
-        }
-        before != work_ends.0
+        let before = self.deadline.work_ends.load(Ordering::Acquire);
+        // Fails if another thread has found the end since.
+        let is_extended = before != ENDED && self.deadline.replace(before, work_ends.0);
+        is_extended && before != work_ends.0
+    }
+}
+
+impl<C> Deadline<C> {
+    /// Replaces the end of the term. Fails if another thread has replaced it.
+    fn replace(&self, before: u64, after: u64) -> bool {
+        self.work_ends.compare_exchange(before, after, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 }
 
 impl<C: BootClock> TermLimit for Deadline<C> {
     fn remaining(&self) -> Option<Duration> {
-        // Read the clock first: if this finds the end, a later extension finds it too.
-        let now = self.clock.now();
-        Some(Nanos(self.work_ends.load(Ordering::Acquire)).since(now))
+        loop {
+            let work_ends = self.work_ends.load(Ordering::Acquire);
+            let left = Nanos(work_ends).since(self.clock.now());
+            // The loaded end may be old. If so, the exchange fails.
+            if !left.is_zero() || self.replace(work_ends, ENDED) {
+                return Some(left);
+            }
+        }
     }
 }
 
@@ -104,31 +117,55 @@ mod models {
     use super::*;
     use crate::sync::Mutex;
 
-    /// A clock that the model checker sees.
+    /// A clock that orders the memory of its threads.
     impl BootClock for Arc<Mutex<Nanos>> {
         fn now(&self) -> Nanos {
             *self.lock()
         }
     }
 
+    /// A clock that orders no memory: a thread may see an old end of the term after it has read the newest time.
+    impl BootClock for Arc<AtomicU64> {
+        fn now(&self) -> Nanos {
+            Nanos(self.load(Ordering::Relaxed))
+        }
+    }
+
+    const ENDS: Nanos = Nanos(1);
+    const LATER: Nanos = Nanos(10);
+
+    /// Extends a term while other threads find its end.
+    fn extend_at_the_end<C: BootClock + Clone>(clock: &C, advance: fn(&C), finders: usize) {
+        let deadline = Deadline { clock: clock.clone(), work_ends: AtomicU64::new(ENDS.0), number_rises: false };
+        let term = LimitedTerm::begin(1, deadline);
+        let find = |_| {
+            let (fence, clock) = (term.fence().clone(), clock.clone());
+            thread::spawn(move || {
+                advance(&clock);
+                fence.lasts()
+            })
+        };
+        let finders: Vec<_> = (0..finders).map(find).collect();
+        let was_extended = term.extend(LATER);
+        let lasted: Vec<_> = finders.into_iter().map(|finder| finder.join().unwrap()).collect();
+        assert!(!was_extended || lasted.iter().all(|lasted| *lasted), "extended after its end was found");
+        assert_eq!(term.fence().lasts(), was_extended);
+    }
+
     #[test]
     fn a_term_whose_end_was_found_is_not_extended() {
         loom::model(|| {
-            let clock = Arc::new(Mutex::new(Nanos::ZERO));
-            let (ends, later) = (Nanos(1), Nanos(10));
-            let work_ends = AtomicU64::new(ends.0);
-            let term = LimitedTerm::begin(1, Deadline { clock: Arc::clone(&clock), work_ends, number_rises: false });
-            let finder = thread::spawn({
-                let (fence, clock) = (term.fence().clone(), Arc::clone(&clock));
-                move || {
-                    *clock.lock() = ends;
-                    fence.lasts()
-                }
-            });
-            let was_extended = term.extend(later);
-            let lasted = finder.join().unwrap();
-            assert!(lasted || !was_extended);
-            assert_eq!(term.fence().lasts(), was_extended);
+            extend_at_the_end(&Arc::new(Mutex::new(Nanos::ZERO)), |clock| *clock.lock() = ENDS, 1);
         });
+    }
+
+    #[test]
+    fn a_clock_that_orders_no_memory_extends_no_ended_term() {
+        for finders in 1..=2 {
+            loom::model(move || {
+                let clock = Arc::new(AtomicU64::new(0));
+                extend_at_the_end(&clock, |clock| clock.store(ENDS.0, Ordering::Relaxed), finders);
+            });
+        }
     }
 }

@@ -129,36 +129,9 @@ impl MembersBuilder {
         self
     }
 
-    /// Sets the time after which the others expel a member that does not renew its lease, in whole seconds. Default: 15
-    /// s.
-    pub fn lease_duration(mut self, duration: Duration) -> Self {
-        self.timing.duration = duration;
-        self
-    }
-
-    /// Sets the time after which a member that cannot renew its lease runs no key. Shorter than the lease duration: the
-    /// clocks of two processes may differ in speed by up to the ratio of the two. Default: 10 s.
-    pub fn renew_deadline(mut self, deadline: Duration) -> Self {
-        self.timing.renew_deadline = deadline;
-        self
-    }
-
-    /// Sets the time between two renewals. Jitter shortens it by up to a fifth. Members read the group more than twice
-    /// in this time. Default: 2 s.
-    pub fn retry_period(mut self, period: Duration) -> Self {
-        self.timing.retry = period;
-        self
-    }
-
-    /// Sets the time before the deadline at which runs are cancelled. Default: 2 s.
-    pub fn stop_margin(mut self, margin: Duration) -> Self {
-        self.timing.margin = margin;
-        self
-    }
-
-    /// Sets the time limit of one call, if the client [supports time limits](Client::with_timeout). Default: 2.5 s.
-    pub fn call_timeout(mut self, timeout: Duration) -> Self {
-        self.timing.call = timeout;
+    /// Sets the times of the leases. The others expel a member that does not renew its lease in time.
+    pub fn timing(mut self, timing: LeaseTiming) -> Self {
+        self.timing = timing;
         self
     }
 
@@ -188,7 +161,7 @@ impl MembersBuilder {
     /// first wrong setting.
     pub fn build(self) -> Result<Members, StartError> {
         let Self { client, namespace, group, identity, timing, options, clock, grace } = self;
-        timing.check()?;
+        let client = timing.apply_to(client)?;
         let host =
             || std::env::var("HOSTNAME").ok().map(|host| host.to_ascii_lowercase()).filter(|host| is_dns_label(host));
         let identity = identity.or_else(host).unwrap_or_else(|| format!("process-{}", std::process::id()));
@@ -197,7 +170,6 @@ impl MembersBuilder {
                 return Err(StartError::setting(field, name, DNS_LABEL.trim_start_matches("must be ")));
             }
         }
-        let client = client.with_timeout(timing.call).unwrap_or(client);
         let shards = Shards::new(3 * timing.duration);
         let shared =
             MembersShared { client, namespace, group, identity, timing, shards, is_running: AtomicBool::new(false) };

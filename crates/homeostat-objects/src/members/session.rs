@@ -19,7 +19,10 @@ use super::machine::{FoundGroup, MemberMachine, MemberWrite};
 use super::record::{GROUP_LABEL, assignment_lease, cleared_lease, found_assignment, found_member, member_lease};
 use super::shards::{ShardStatus, ShardTable};
 use super::shared::MembersShared;
-use crate::lease::{LEASE, LeaseAnswer, LeaseCall, LeaseMachine, LeaseWrite, LimitedTerm, boot_nanos, found};
+use crate::lease::{
+    LEASE, LeaseAnswer, LeaseCall, LeaseMachine, LeaseReply, LeaseWrite, LimitedTerm, boot_nanos, read_lease,
+    write_lease,
+};
 use crate::sync::atomic::Ordering::SeqCst;
 use crate::{ClientError, DeleteOptions, LabelSelector, Query};
 use homeostat::base::Clock;
@@ -178,43 +181,31 @@ impl MemberTask {
 
     fn read_lease(&mut self, member: &mut MemberSession) -> LeaseAnswer {
         let key = self.shared.key(&member.name);
-        match self.watched(member, |task| task.shared.client.get(&LEASE, &key)) {
-            Ok(lease) => {
-                self.noted(None);
-                let answer = found(&lease);
-                member.last = Some(lease.to_value());
-                LeaseAnswer::Found(answer)
-            }
-            Err(error) if error.is_not_found() => {
-                self.noted(None);
-                LeaseAnswer::Missing
-            }
-            Err(error) => self.noted(Some(&error)),
-        }
+        let reply = self.watched(member, |task| read_lease(&*task.shared.client, &key));
+        self.note(member, reply)
     }
 
     fn write_lease(&mut self, member: &mut MemberSession, write: &LeaseWrite) -> LeaseAnswer {
-        let MembersShared { client, group, .. } = &*self.shared;
         let announced = self.to_announce(member);
         let (key, now) = (self.shared.key(&member.name), self.clock.time_of_day());
-        let lease = member_lease(write, &key, group, announced, member.last.as_ref(), now);
-        let creates = write.version.is_none();
-        member.has_created |= creates;
-        let call = |_: &Self| if creates { client.create(&LEASE, lease) } else { client.update(&LEASE, lease) };
-        match self.watched(member, call) {
-            Ok(lease) => {
-                self.noted(None);
-                member.announced = announced;
-                member.last = Some(lease.to_value());
-                LeaseAnswer::Written(lease.resource_version().to_owned())
-            }
-            Err(error) if error.is_conflict() || error.is_already_exists() => {
-                self.noted(None);
-                LeaseAnswer::Refused
-            }
-            Err(error) if error.is_not_found() && !creates => LeaseAnswer::Missing,
-            Err(error) => self.noted(Some(&error)),
+        let lease = member_lease(write, &key, &self.shared.group, announced, member.last.as_ref(), now);
+        member.has_created |= write.version.is_none();
+        let reply = self.watched(member, |task| write_lease(&*task.shared.client, lease));
+        let answer = self.note(member, reply);
+        if let LeaseAnswer::Written(_) = answer {
+            member.announced = announced;
         }
+        answer
+    }
+
+    /// Records whether a call for the member's lease has failed, and keeps the lease that came with its answer.
+    fn note(&mut self, member: &mut MemberSession, reply: LeaseReply) -> LeaseAnswer {
+        self.log_change(reply.as_ref().err());
+        let Ok((answer, lease)) = reply else { return LeaseAnswer::Failed };
+        if let Some(lease) = lease {
+            member.last = Some(lease.to_value());
+        }
+        answer
     }
 
     /// Returns the number of the assignment that the lease may announce now.
@@ -241,11 +232,11 @@ impl MemberTask {
         let group = match self.read_group(member)? {
             Ok(group) => group,
             Err(error) => {
-                self.noted(Some(&error));
+                self.log_change(Some(&error));
                 return Some(());
             }
         };
-        self.noted(None);
+        self.log_change(None);
         let writes = member.machine.look(boot_nanos(&self.clock), &group);
         self.divide(member);
         for write in writes {
@@ -328,16 +319,15 @@ impl MemberTask {
     fn write(&mut self, member: &mut MemberSession, write: &MemberWrite) {
         let MembersShared { client, group, timing, .. } = &*self.shared;
         let group = group.as_str();
-        let result = match write {
+        let reply = match write {
             MemberWrite::Assign { version, assignment } => {
-                let key = self.shared.key(group);
-                let now = self.clock.time_of_day();
+                let (key, now) = (self.shared.key(group), self.clock.time_of_day());
                 let lease = assignment_lease(&key, version.as_deref(), assignment, &member.name, timing.duration, now);
-                let write = |_: &Self| match version {
-                    Some(_) => client.update(&LEASE, lease),
-                    None => client.create(&LEASE, lease),
-                };
-                self.watched(member, write).map(|_| member.machine.keep(assignment.clone()))
+                let reply = self.watched(member, |_| write_lease(&**client, lease));
+                if let Ok((LeaseAnswer::Written(_), _)) = reply {
+                    member.machine.keep(assignment.clone());
+                }
+                reply.map(|_| ())
             }
             MemberWrite::Expel { name, version } => {
                 {
@@ -349,13 +339,14 @@ impl MemberTask {
             MemberWrite::Forget { name, version } => {
                 let options = DeleteOptions::default().resource_version(version);
                 let key = self.shared.key(name);
-                self.watched(member, |_| client.delete(&LEASE, &key, &options)).map(|_| ())
+                let deletion = self.watched(member, |_| client.delete(&LEASE, &key, &options));
+                deletion
+                    .map(|_| ())
+                    .or_else(|error| if error.is_conflict() || error.is_not_found() { Ok(()) } else { Err(error) })
             }
         };
-        if let Err(error) = result
-            && !(error.is_conflict() || error.is_already_exists() || error.is_not_found())
-        {
-            self.noted(Some(&error));
+        if let Err(error) = reply {
+            self.log_change(Some(&error));
         }
     }
 
@@ -363,19 +354,19 @@ impl MemberTask {
     fn expel(&self, name: &str, version: Option<&str>) -> Result<(), ClientError> {
         let MembersShared { client, group, .. } = &*self.shared;
         let key = self.shared.key(name);
-        if version.is_none() {
-            return client.create(&LEASE, cleared_lease(&key, group, None)).map(|_| ());
-        }
-        let lease = client.get(&LEASE, &key)?;
-        if version != Some(lease.resource_version()) {
-            // It has been renewed since.
-            return Ok(());
-        }
-        client.update(&LEASE, cleared_lease(&key, group, Some(&lease))).map(|_| ())
+        let lease = match version {
+            None => None,
+            Some(version) => match read_lease(&**client, &key)?.1 {
+                Some(lease) if lease.resource_version() == version => Some(lease),
+                // It is gone, or has been renewed since.
+                _ => return Ok(()),
+            },
+        };
+        write_lease(&**client, cleared_lease(&key, group, lease.as_ref())).map(|_| ())
     }
 
     /// Logs the first failure of a series, and its end.
-    fn noted(&mut self, error: Option<&ClientError>) -> LeaseAnswer {
+    fn log_change(&mut self, error: Option<&ClientError>) {
         let before = std::mem::replace(&mut self.is_failing, error.is_some());
         let group = self.shared.group.as_str();
         if let Some(error) = error {
@@ -385,7 +376,6 @@ impl MemberTask {
         } else if before {
             log::info!(group; "{group}: the leases can be read and written again");
         }
-        LeaseAnswer::Failed
     }
 
     /// Takes all keys from this process: no run begins, and the active runs are cancelled if the lease was lost.

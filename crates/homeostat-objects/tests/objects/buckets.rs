@@ -10,8 +10,8 @@ use homeostat::{
     Action, BoxError, Component, Context, Controller, ControllerHandle, Manager, Running, Sources, Subscriber, Watch,
 };
 use homeostat_objects::{
-    Api, Client, ControllerExt, DeleteOptions, DynamicObject, Ignore, Kind, LabelSelector, Members, MemoryClient,
-    ObjectKey, ObjectWatch, Query, ShardHash,
+    Api, Client, ControllerExt, DeleteOptions, DynamicObject, Ignore, Kind, LabelSelector, LeaseTiming, Members,
+    MemoryClient, ObjectKey, ObjectWatch, Query, ShardHash,
 };
 use parking_lot::Mutex;
 use serde_json::json;
@@ -56,8 +56,8 @@ impl Process {
     fn start(client: &MemoryClient, name: &str) -> Self {
         let members = Members::builder(Arc::new(client.clone()), "default", "sites").identity(name);
         // The periods are short, and the lease is long: only a release or an announcement can move a bucket.
-        let members = members.lease_duration(Duration::from_secs(3600)).renew_deadline(Duration::from_secs(3000));
-        let members = members.retry_period(Duration::from_millis(25)).build().unwrap();
+        let timing = LeaseTiming::new(Duration::from_secs(3600)).retry_period(Duration::from_millis(25));
+        let members = members.timing(timing).build().unwrap();
         let manager = Manager::builder().build().unwrap();
         let (note, runs) = unbounded();
         let sites = Api::<DynamicObject>::of_kind(Arc::new(client.clone()), SITE);

@@ -11,8 +11,8 @@ use homeostat::{
     Action, BoxError, Component, Context, Controller, ControllerHandle, Manager, ManualClock, Running, Watch,
 };
 use homeostat_objects::{
-    Client, ClientError, ControllerExt, ControllerHandleExt, DeleteOptions, FENCE_ANNOTATION, Kind, Members,
-    MemoryClient, ObjectKey, ObjectMeta, Patch, PatchTarget, Query, ShardHash,
+    Client, ClientError, ControllerExt, ControllerHandleExt, DeleteOptions, FENCE_ANNOTATION, Kind, LeaseTiming,
+    Members, MemoryClient, ObjectKey, ObjectMeta, Patch, PatchTarget, Query, ShardHash,
 };
 
 use crate::hooked_client::HookedClient;
@@ -47,8 +47,8 @@ impl Process {
     ) -> Self {
         let members = Members::builder(Arc::new(client.clone()), "default", "numbers").identity(name);
         // The periods are short, and the lease is long: only a release or an announcement can move a key.
-        let members = members.lease_duration(Duration::from_secs(3600)).renew_deadline(Duration::from_secs(3000));
-        let members = members.retry_period(Duration::from_millis(25)).build().unwrap();
+        let timing = LeaseTiming::new(Duration::from_secs(3600)).retry_period(Duration::from_millis(25));
+        let members = members.timing(timing).build().unwrap();
         let manager = Manager::builder().threads(2).build().unwrap();
         let numbers = Watch::<u32, ()>::push();
         let reconcile = move |cx: &Context, key: &u32| -> Result<Action, BoxError> {
@@ -409,8 +409,8 @@ fn a_member_does_not_take_its_cleared_lease_again() {
         Some(ClientError::transport(call.object.clone(), "the answer was lost"))
     });
     let members = Members::builder(client, "default", "numbers").identity("a");
-    let members = members.lease_duration(Duration::from_secs(3600)).renew_deadline(Duration::from_secs(3000));
-    let members = members.retry_period(Duration::from_millis(25)).build().unwrap();
+    let timing = LeaseTiming::new(Duration::from_secs(3600)).retry_period(Duration::from_millis(25));
+    let members = members.timing(timing).build().unwrap();
     let running = members.start().unwrap();
     until!(!members.status().name.is_empty());
     let first = reports.recv().unwrap();
@@ -444,8 +444,8 @@ fn a_member_that_renews_its_lease_at_the_last_moment_is_not_expelled() {
         None
     });
     let members = Members::builder(client.clone(), "default", "numbers").identity("a");
-    let members = members.lease_duration(Duration::from_secs(3600)).renew_deadline(Duration::from_secs(3000));
-    let members = members.retry_period(Duration::from_millis(25)).build().unwrap();
+    let timing = LeaseTiming::new(Duration::from_secs(3600)).retry_period(Duration::from_millis(25));
+    let members = members.timing(timing).build().unwrap();
     let running = members.start().unwrap();
     let is_gone = || store.get(&LEASE, &key).unwrap().pointer("/spec/holderIdentity").unwrap().to_value() == "";
     until!(tries.load(SeqCst) >= 3);

@@ -10,8 +10,8 @@ use homeostat::{
     Action, BoxError, CancellationToken, Component, Context, Controller, Exponential, Manager, Predicate, Subscriber,
 };
 use homeostat_objects::{
-    Api, Client, ControllerExt, DynamicObject, Ignore, LeaseElector, Members, Object, ObjectKey, ObjectMeta,
-    ObjectWatch, Query, ShardHash,
+    Api, Client, ControllerExt, DynamicObject, Ignore, LeaseElector, LeaseTiming, Members, Object, ObjectKey,
+    ObjectMeta, ObjectWatch, Query, ShardHash,
 };
 use parking_lot::Mutex;
 
@@ -63,17 +63,15 @@ impl Worker {
         self.orders.lease.mul_f64(share)
     }
 
+    fn timing(&self) -> LeaseTiming {
+        LeaseTiming::new(self.orders.lease).call_timeout(self.part(0.3))
+    }
+
     /// Runs the jobs that belong to this process until standard input ends.
     fn own_jobs(self: &Arc<Self>) -> Result<(), BoxError> {
-        let Orders { name, namespace, lease, .. } = &self.orders;
-        let members = Members::builder(self.client.clone(), namespace, "workers")
-            .identity(name)
-            .lease_duration(*lease)
-            .renew_deadline(self.part(0.7))
-            .stop_margin(self.part(0.15))
-            .retry_period(self.part(0.15))
-            .call_timeout(self.part(0.3))
-            .build()?;
+        let Orders { name, namespace, .. } = &self.orders;
+        let members =
+            Members::builder(self.client.clone(), namespace, "workers").identity(name).timing(self.timing()).build()?;
         let backoff = Exponential::new(Duration::from_millis(20), Duration::from_millis(500));
         let watch = ObjectWatch::new(Api::<DynamicObject>::of_kind(self.client.clone(), JOB))
             .query(Query::all().namespace(namespace));
@@ -106,14 +104,10 @@ impl Worker {
 
     /// Is a candidate until `stop`, and again after each loss of the leadership.
     fn lead_often(self: &Arc<Self>, stop: &CancellationToken) -> Result<(), BoxError> {
-        let Orders { name, namespace, lease, .. } = &self.orders;
+        let Orders { name, namespace, .. } = &self.orders;
         let elector = LeaseElector::builder(self.client.clone(), namespace, "leader")
             .identity(name)
-            .lease_duration(*lease)
-            .renew_deadline(self.part(0.7))
-            .stop_margin(self.part(0.15))
-            .retry_period(self.part(0.15))
-            .call_timeout(self.part(0.3))
+            .timing(self.timing())
             .build()?;
         while !stop.is_cancelled() {
             let manager = Manager::builder().name("candidate").threads(1).abort_grace(self.part(0.1));

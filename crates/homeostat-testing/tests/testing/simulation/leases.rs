@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use homeostat::base::StartErrorKind;
 use homeostat::{Action, CancellationToken, Context, Controller, Elector, Manager, Running};
-use homeostat_objects::{Client, DeleteOptions, Kind, LeaseElector, MemoryClient, ObjectKey};
+use homeostat_objects::{Client, DeleteOptions, Kind, LeaseElector, LeaseTiming, MemoryClient, ObjectKey};
 use homeostat_testing::Simulation;
 use serde_json::json;
 
@@ -182,7 +182,7 @@ fn the_status_names_the_leader_and_the_time_for_which_it_has_led() {
 #[test]
 fn a_manager_refuses_an_abort_grace_beyond_the_margin() {
     let elector = LeaseElector::builder(Arc::new(MemoryClient::new()), "default", "test");
-    let elector = elector.stop_margin(Duration::from_millis(900)).build().unwrap();
+    let elector = elector.timing(LeaseTiming::default().stop_margin(Duration::from_millis(900))).build().unwrap();
     assert_eq!(elector.stop_margin(), Some(Duration::from_millis(900)));
     let error = Manager::builder().elector(elector.clone()).build().unwrap_err();
     assert_eq!(error.kind(), StartErrorKind::InvalidSetting);
