@@ -141,18 +141,18 @@ impl PrimaryReconciler<Service> for Reconcile {
         let (mut keep, mut ready) = (Vec::new(), 0);
         for number in 0..service.instances {
             let metadata = ObjectMeta::new("default", format!("{name}-{number}"));
-            let ensured = self.instances.ensure(service, Instance { metadata, service: name.clone() })?;
+            let ensured = self.instances.ensure(cx, service, Instance { metadata, service: name.clone() })?;
             if let OperationResult::Created(instance) = &ensured {
                 println!("{name}: instance {} is created ({})", instance.metadata.name, cx.operation());
             }
             ready += u32::from(is_ready(ensured.object(), cx.clock().time_of_day()));
             keep.push(ensured.object().key());
         }
-        for instance in self.instances.prune(service, keep)? {
+        for instance in self.instances.prune(cx, service, keep)? {
             println!("{name}: instance {} is no longer desired ({})", instance.name(), cx.operation());
         }
         let metadata = ObjectMeta::new("default", name);
-        self.settings.ensure(service, Settings { metadata, instances: service.instances })?;
+        self.settings.ensure(cx, service, Settings { metadata, instances: service.instances })?;
 
         let status = Some(ServiceStatus { ready });
         if service.status != status {

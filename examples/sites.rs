@@ -106,7 +106,7 @@ impl PrimaryReconciler<Site> for Publish {
         let mut keep = Vec::new();
         for (page, text) in &site.pages {
             let metadata = ObjectMeta::new("pages", format!("{name}-{page}"));
-            let ensured = self.pages.ensure(site, Page { metadata, text: text.clone() })?;
+            let ensured = self.pages.ensure(cx, site, Page { metadata, text: text.clone() })?;
             match &ensured {
                 OperationResult::Created(_) => println!("  {name}: page {page} was created ({})", cx.operation()),
                 OperationResult::Updated(_) => println!("  {name}: page {page} was restored ({})", cx.operation()),
@@ -114,7 +114,7 @@ impl PrimaryReconciler<Site> for Publish {
             }
             keep.push(ensured.object().key());
         }
-        for page in self.pages.prune(site, keep)? {
+        for page in self.pages.prune(cx, site, keep)? {
             println!("  {name}: page {} is no longer desired ({})", page.name(), cx.operation());
         }
         let status = Some(SiteStatus { published: site.pages.len() });

@@ -221,9 +221,9 @@ fn a_primary_controller_makes_secondaries_of_the_types() {
     let secondary = deployments.clone();
     let updates = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&updates);
-    let sync = move |_cx: &PrimaryContext<'_>, site: &Site| -> Result<Action, BoxError> {
+    let sync = move |cx: &PrimaryContext<'_>, site: &Site| -> Result<Action, BoxError> {
         let name = site.metadata.name.clone().unwrap_or_default();
-        let ensured = secondary.ensure(site, deployment(&name, site.spec.replicas))?;
+        let ensured = secondary.ensure(cx, site, deployment(&name, site.spec.replicas))?;
         counted.fetch_add(usize::from(matches!(ensured, OperationResult::Updated(_))), Ordering::SeqCst);
         Ok(Action::await_change())
     };

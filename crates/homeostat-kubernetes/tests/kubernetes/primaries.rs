@@ -51,7 +51,7 @@ impl PrimaryReconciler<DynamicObject> for Copies {
         self.calls.note(format!("{} {}", cx.operation(), key.name()));
         if !primary.meta().is_deleting() {
             let copy = map(key.namespace(), &format!("{}-copy", key.name()), &primary.fields()["data"]["text"]);
-            self.secondaries.ensure(primary, copy)?;
+            self.secondaries.ensure(cx, primary, copy)?;
         }
         Ok(Action::await_change())
     }

@@ -74,13 +74,13 @@ const LIST_RETRY: Duration = Duration::from_secs(30);
 /// let sites = Api::<Site>::new(Arc::new(MemoryClient::new()));
 /// let pages = Secondary::new(Api::<Page>::new(Arc::new(MemoryClient::new())));
 /// let secondary = pages.clone();
-/// let sync = move |_cx: &PrimaryContext<'_>, site: &Site| -> Result<Action, BoxError> {
+/// let sync = move |cx: &PrimaryContext<'_>, site: &Site| -> Result<Action, BoxError> {
 ///     let mut keys = Vec::new();
 ///     for word in &site.words {
 ///         let page = Page { metadata: ObjectMeta::new("pages", format!("{}-{word}", site.metadata.name)) };
-///         keys.push(pages.ensure(site, page)?.object().key());
+///         keys.push(pages.ensure(cx, site, page)?.object().key());
 ///     }
-///     pages.prune(site, keys)?;
+///     pages.prune(cx, site, keys)?;
 ///     Ok(Action::await_change())
 /// };
 ///

@@ -23,7 +23,6 @@ use crate::{
     Api, ClientError, DynamicObject, EventRecorder, EventType, Ignore, Kind, Object, ObjectKey, ObjectMeta, ObjectRef,
     Ownership, Patch, Query, reasons,
 };
-use homeostat::base::Clock;
 use homeostat::run::Context;
 use homeostat::watch::Index;
 
@@ -34,11 +33,13 @@ use homeostat::watch::Index;
 ///
 /// All reads ask the client, not a watch, so an object that was just created is not created twice. Each write applies
 /// to the version that was read. If the object has changed since, the write is a
-/// [conflict](crate::ClientErrorKind::Conflict), and the next run reads again.
+/// [conflict](crate::ClientErrorKind::Conflict), and the next run reads again. Nothing is written once the
+/// [term](Context::check_term) of the run has ended.
 ///
 /// # Examples
 ///
 /// ```
+/// use homeostat::Context;
 /// use homeostat_objects::{Api, DynamicObject, OperationResult, Kind, MemoryClient, Object, Secondary};
 /// use serde_json::json;
 /// use std::sync::Arc;
@@ -48,10 +49,11 @@ use homeostat::watch::Index;
 /// let pages = Secondary::new(Api::<DynamicObject>::of_kind(Arc::new(MemoryClient::new()), PAGE));
 /// let (one, other) = (DynamicObject::new(&SITE, "default", "one"), DynamicObject::new(&SITE, "default", "other"));
 /// let page = DynamicObject::new(&PAGE, "pages", "index").with("text", json!("Welcome"));
+/// let cx = Context::detached(); // in a run, the context of the run
 ///
-/// assert!(matches!(pages.ensure(&one, page.clone())?, OperationResult::Created(_)));
-/// assert!(matches!(pages.ensure(&one, page.clone())?, OperationResult::Unchanged(_)));
-/// let refused = pages.ensure(&other, page).unwrap_err();
+/// assert!(matches!(pages.ensure(&cx, &one, page.clone())?, OperationResult::Created(_)));
+/// assert!(matches!(pages.ensure(&cx, &one, page.clone())?, OperationResult::Unchanged(_)));
+/// let refused = pages.ensure(&cx, &other, page).unwrap_err();
 /// assert_eq!(
 ///     refused.to_string(),
 ///     "Page pages/index is invalid: metadata.annotations is \"Site.example.com default/one\", but must name Site default/other: \
@@ -131,8 +133,9 @@ impl<S: Object> Secondary<S> {
     ///   `desired` has no name, or has the marks of another owner;
     /// - [`Conflict`](crate::ClientErrorKind::Conflict) if the object has changed since it was read, or is being
     ///   deleted: a later run creates it again;
+    /// - [`Transport`](crate::ClientErrorKind::Transport) if a write is due, but the term of the run has ended;
     /// - the errors of the [`Client`](super::super::client::Client).
-    pub fn ensure(&self, primary: &impl Object, desired: S) -> Result<OperationResult<S>, ClientError> {
+    pub fn ensure(&self, cx: &Context, primary: &impl Object, desired: S) -> Result<OperationResult<S>, ClientError> {
         if desired.meta().name.is_empty() {
             return Err(ClientError::invalid(desired.object_ref(), "metadata.name", "", "must be set"));
         }
@@ -141,7 +144,7 @@ impl<S: Object> Secondary<S> {
         let current = self.api.get(&key).ignore_not_found()?;
         let current = current.map(|current| self.check(primary, current)).transpose()?;
         let put = |(): &mut (), current: Option<&S>, desired| {
-            self.in_session(primary, |session| session.put(current, desired))
+            self.in_session(cx, primary, |session| session.put(current, desired))
         };
         put_or_adopt(&mut (), current.as_ref(), desired, put, |(), _| {
             let existing = self.api.get(&key).ignore_not_found()?;
@@ -163,28 +166,30 @@ impl<S: Object> Secondary<S> {
     /// # Errors
     ///
     /// The same as for [`ensure`](Self::ensure): an object of another owner is not deleted.
-    pub fn remove(&self, primary: &impl Object, key: &ObjectKey) -> Result<bool, ClientError> {
+    pub fn remove(&self, cx: &Context, primary: &impl Object, key: &ObjectKey) -> Result<bool, ClientError> {
         let Some(object) = self.api.get(key).ignore_not_found()? else {
             return Ok(false);
         };
         self.check_owned(primary, &object)?;
-        self.delete(primary, &object)
+        self.delete(cx, primary, &object)
     }
 
     /// Deletes the primary's objects except those with the keys in `keep`. Returns the keys of the deleted objects.
     ///
     /// # Errors
     ///
-    /// The errors of the client. A failure does not stop the other deletions; the first one is returned.
+    /// The errors of the client, and [`ClientError::Transport`] if the term of the run has ended. A failure does not
+    /// stop the other deletions; the first one is returned.
     pub fn prune(
         &self,
+        cx: &Context,
         primary: &impl Object,
         keep: impl IntoIterator<Item = ObjectKey>,
     ) -> Result<Vec<ObjectKey>, ClientError> {
         let keep: HashSet<_> = keep.into_iter().collect();
         let (mut deleted, mut result) = (Vec::new(), Ok(()));
         for object in self.list(primary)?.into_iter().filter(|object| !keep.contains(&object.key())) {
-            match self.delete(primary, &object) {
+            match self.delete(cx, primary, &object) {
                 Ok(true) => deleted.push(object.key()),
                 Ok(false) => {}
                 Err(error) => result = result.and(Err(error)),
@@ -276,13 +281,13 @@ impl<S: Object> Secondary<S> {
         Err(ClientError::invalid(which, "metadata.annotations", owner, rule))
     }
 
-    fn delete(&self, primary: &impl Object, object: &S) -> Result<bool, ClientError> {
-        self.in_session(primary, |session| session.delete(object))
+    fn delete(&self, cx: &Context, primary: &impl Object, object: &S) -> Result<bool, ClientError> {
+        self.in_session(cx, primary, |session| session.delete(object))
     }
 
-    fn in_session<R>(&self, primary: &impl Object, run: impl FnOnce(&Session<'_, S>) -> R) -> R {
-        let journal = PrimaryEvents { secondary: self, primary };
-        run(&Session { writer: &self.writer, api: &self.api, clock: &Clock::system(), journal: &journal })
+    fn in_session<R>(&self, cx: &Context, primary: &impl Object, run: impl FnOnce(&Session<'_, S>) -> R) -> R {
+        let journal = PrimaryEvents { secondary: self, cx, primary };
+        run(&Session { writer: &self.writer, api: &self.api, clock: cx.clock(), journal: &journal })
     }
 
     fn event(&self, primary: &impl Object, event: EventType, reason: &str, message: &str) {
@@ -309,13 +314,18 @@ impl<T: Object, S: Object> SecondaryOf<T> for WatchedSecondary<S> {
     }
 }
 
-/// Records the writes of a run as events of the primary.
+/// Checks the term before each write of a run, and records the writes as events of the primary.
 struct PrimaryEvents<'a, S, P> {
     secondary: &'a Secondary<S>,
+    cx: &'a Context,
     primary: &'a P,
 }
 
 impl<S: Object, P: Object> WriteJournal<S> for PrimaryEvents<'_, S, P> {
+    fn check(&self, dependent: &ObjectRef) -> Result<(), ClientError> {
+        check_term(self.cx, dependent)
+    }
+
     fn written(&self, write: DependentWrite, dependent: &ObjectRef) {
         let message = match write {
             DependentWrite::Create => reasons::created(dependent),
@@ -369,10 +379,11 @@ mod tests {
     const PAGE: Kind = Kind::namespaced("example.com", "v1", "Page");
 
     #[test]
-    fn nothing_is_relabelled_or_deleted_after_the_end_of_the_term() {
+    fn nothing_is_written_after_the_end_of_the_term() {
         let api = Api::<DynamicObject>::of_kind(Arc::new(MemoryClient::new()), PAGE);
         let (secondary, site) = (Secondary::new(api.clone()), DynamicObject::new(&SITE, "default", "a"));
-        let page = secondary.ensure(&site, DynamicObject::new(&PAGE, "pages", "p")).unwrap().into_object();
+        let desired = DynamicObject::new(&PAGE, "pages", "p");
+        let page = secondary.ensure(&Context::detached(), &site, desired.clone()).unwrap().into_object();
         let mut bare = page.clone();
         bare.meta_mut().labels.clear();
         let bare = api.update(&bare).unwrap();
@@ -381,11 +392,16 @@ mod tests {
         fence.ended().cancel();
         assert!(secondary.relabel(&cx, &site, &[page.key()]).is_err());
         assert!(secondary.collect(&cx, &site, &[page.key()]).is_err());
-        assert_eq!(api.get(&page.key()).unwrap(), bare);
+        assert!(secondary.ensure(&cx, &site, desired.with("text", json!("new"))).unwrap_err().is_transport());
+        assert!(secondary.ensure(&cx, &site, DynamicObject::new(&PAGE, "pages", "q")).unwrap_err().is_transport());
+        assert!(secondary.remove(&cx, &site, &page.key()).unwrap_err().is_transport());
+        assert_eq!(api.list(&Query::all()).unwrap().items, [bare]);
 
         let cx = Context::detached();
         secondary.relabel(&cx, &site, &[page.key()]).unwrap();
         assert_eq!(api.get(&page.key()).unwrap().meta().labels, page.meta().labels);
+        let ended = Context::detached().in_term(Some(fence));
+        assert!(secondary.prune(&ended, &site, []).unwrap_err().is_transport());
         assert!(secondary.collect(&cx, &site, &[]).unwrap());
         assert!(api.get(&page.key()).unwrap_err().is_not_found());
     }

@@ -25,14 +25,14 @@ fn a_primary_controller_keeps_its_secondaries_across_a_server_restart() {
     let widgets = Api::<DynamicObject>::of_kind(own.clone(), WIDGET);
     let pages = Secondary::new(Api::<DynamicObject>::of_kind(own, PAGE));
     let made = pages.clone();
-    let sync = move |_cx: &PrimaryContext<'_>, widget: &DynamicObject| -> Result<Action, BoxError> {
+    let sync = move |cx: &PrimaryContext<'_>, widget: &DynamicObject| -> Result<Action, BoxError> {
         let size = widget.pointer("/spec/size").and_then(ValueRef::as_u64).unwrap_or_default();
         let mut keys = Vec::new();
         for number in 0..size {
             let page = DynamicObject::new(&PAGE, "pages", format!("{}-{number}", widget.meta().name));
-            keys.push(made.ensure(widget, page)?.object().key());
+            keys.push(made.ensure(cx, widget, page)?.object().key());
         }
-        made.prune(widget, keys)?;
+        made.prune(cx, widget, keys)?;
         Ok(Action::await_change())
     };
     let manager = Manager::builder().build().unwrap();

@@ -10,7 +10,7 @@ use homeostat_objects::{
 };
 use parking_lot::Mutex;
 
-use super::world::{ALMOST, FINALIZER, RESYNC, SECOND, Site, World, key, page, page_key, site, theme};
+use super::world::{ALMOST, FINALIZER, RESYNC, SECOND, Site, World, cx, key, page, page_key, site, theme};
 use crate::hooked_client::unreachable;
 use crate::waits::until;
 
@@ -156,7 +156,7 @@ fn collects_orphans_from_before_the_start() {
         started.stop();
         world.sites().delete(&key("a"), &DeleteOptions::default()).unwrap();
         // Its annotations still name its owner.
-        let mut bald = world.pages().ensure(&a, page("a-z", "bald")).unwrap().object().clone();
+        let mut bald = world.pages().ensure(&cx(), &a, page("a-z", "bald")).unwrap().object().clone();
         bald.metadata.labels.clear();
         world.bare_pages().update(&bald).unwrap();
         world.bare_pages().create(&page("c", "nobody's")).unwrap();
@@ -173,7 +173,7 @@ fn collects_orphans_from_before_the_start() {
 fn prunes_a_secondary_that_has_lost_its_labels() {
     for world in World::both() {
         let a = world.sites().create(&site("a", &[("x", "one")])).unwrap();
-        let mut bald = world.pages().ensure(&a, page("a-y", "bald")).unwrap().object().clone();
+        let mut bald = world.pages().ensure(&cx(), &a, page("a-y", "bald")).unwrap().object().clone();
         bald.metadata.labels.clear();
         world.bare_pages().update(&bald).unwrap();
 
@@ -187,7 +187,7 @@ fn prunes_a_secondary_that_has_lost_its_labels() {
 fn a_secondary_that_cannot_get_its_labels_back_stops_nothing_else() {
     for world in World::both() {
         let a = world.sites().create(&site("a", &[("x", "one")])).unwrap();
-        let mut bald = world.pages().ensure(&a, page("a-y", "bald")).unwrap().object().clone();
+        let mut bald = world.pages().ensure(&cx(), &a, page("a-y", "bald")).unwrap().object().clone();
         bald.metadata.labels.clear();
         world.bare_pages().update(&bald).unwrap();
         world
@@ -206,7 +206,7 @@ fn a_secondary_that_cannot_get_its_labels_back_stops_nothing_else() {
 fn does_not_collect_an_object_that_has_a_new_owner() {
     for world in World::both() {
         let (a, b) = (site("a", &[]), world.sites().create(&site("b", &[("x", "two")])).unwrap());
-        let mut bald = world.pages().ensure(&a, page("b-x", "one")).unwrap().object().clone();
+        let mut bald = world.pages().ensure(&cx(), &a, page("b-x", "one")).unwrap().object().clone();
         bald.metadata.labels.clear();
         world.bare_pages().update(&bald).unwrap();
         let bare = world.bare_pages();

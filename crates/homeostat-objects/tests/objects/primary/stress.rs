@@ -99,14 +99,14 @@ fn storm(clients: usize, seed: u64) {
     let secondary = Secondary::new(pages.clone());
     let (of_sync, alone) = (secondary.clone(), Arc::new(Alone::default()));
     let watched = Arc::clone(&alone);
-    let sync = move |_: &PrimaryContext<'_>, site: &Site| -> Result<Action, BoxError> {
+    let sync = move |cx: &PrimaryContext<'_>, site: &Site| -> Result<Action, BoxError> {
         watched.enter(&site.metadata.name);
         let made = site.pages.iter().try_fold(Vec::new(), |mut keep, (name, text)| {
             let page = page(&format!("{}-{name}", site.metadata.name), text);
-            keep.push(of_sync.ensure(site, page)?.object().metadata.key());
+            keep.push(of_sync.ensure(cx, site, page)?.object().metadata.key());
             Ok::<_, BoxError>(keep)
         });
-        let pruned = made.and_then(|keep| Ok(of_sync.prune(site, keep)?));
+        let pruned = made.and_then(|keep| Ok(of_sync.prune(cx, site, keep)?));
         watched.leave(&site.metadata.name);
         pruned.map(|_| Action::await_change())
     };

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use homeostat::{Action, BoxError, ControllerHandle, Exponential, Manager, ManualClock, Running};
+use homeostat::{Action, BoxError, Context, ControllerHandle, Exponential, Manager, ManualClock, Running};
 use homeostat_objects::{
     Api, ClientError, EventRecorder, Ignore, MemoryClient, Object, ObjectKey, ObjectMeta, PrimaryContext,
     PrimaryController, PrimaryReconciler, Query, Secondary,
@@ -234,7 +234,7 @@ impl PrimaryReconciler<Site> for Sync {
         if site.metadata.is_deleting() {
             return Ok(Action::await_change());
         }
-        make(&self.pages, &self.themes, site)?;
+        make(cx, &self.pages, &self.themes, site)?;
         Ok(Action::await_change())
     }
 
@@ -244,15 +244,20 @@ impl PrimaryReconciler<Site> for Sync {
     }
 }
 
-fn make(pages: &Secondary<Page>, themes: &Api<Theme>, site: &Site) -> Result<(), ClientError> {
+/// Returns the context of a run outside of a controller.
+pub(crate) fn cx() -> Context {
+    Context::detached()
+}
+
+fn make(cx: &Context, pages: &Secondary<Page>, themes: &Api<Theme>, site: &Site) -> Result<(), ClientError> {
     let theme = themes.get(&key(&site.theme)).ignore_not_found()?;
     let colour = theme.map_or_else(String::new, |theme| format!(" in {}", theme.colour));
     let mut keep = BTreeSet::new();
     for (name, text) in &site.pages {
         let page = page(&format!("{}-{name}", site.metadata.name), &format!("{text}{colour}"));
         keep.insert(page.key());
-        pages.ensure(site, page)?;
+        pages.ensure(cx, site, page)?;
     }
-    pages.prune(site, keep)?;
+    pages.prune(cx, site, keep)?;
     Ok(())
 }

@@ -343,12 +343,12 @@ fn a_manager_wins_the_leadership_late_and_loses_it() {
 struct Roster(Secondary<Member>);
 
 impl PrimaryReconciler<Team> for Roster {
-    fn sync(&self, _cx: &PrimaryContext<'_>, team: &Team) -> Result<Action, BoxError> {
+    fn sync(&self, cx: &PrimaryContext<'_>, team: &Team) -> Result<Action, BoxError> {
         let metadata = |number| ObjectMeta::new("default", format!("{}-{number}", team.metadata.name));
         let ensured =
-            (0..team.size).map(|number| self.0.ensure(team, Member { metadata: metadata(number), status: None }));
+            (0..team.size).map(|number| self.0.ensure(cx, team, Member { metadata: metadata(number), status: None }));
         let keep = ensured.map(|ensured| Ok(ensured?.object().metadata.key())).collect::<Result<Vec<_>, BoxError>>()?;
-        self.0.prune(team, keep)?;
+        self.0.prune(cx, team, keep)?;
         Ok(Action::await_change())
     }
 }

@@ -218,9 +218,9 @@ fn primary(world: &World, client: &Arc<dyn Client>) -> PrimaryController<Dynamic
     let sites = Api::<DynamicObject>::of_kind(client.clone(), SITE);
     let pages = Secondary::new(Api::<DynamicObject>::of_kind(client.clone(), PAGE)).namespace("a");
     let (notes, writes, makes) = (world.notes.clone(), sites.clone(), pages.clone());
-    let sync = move |_: &PrimaryContext<'_>, site: &DynamicObject| -> Result<Action, BoxError> {
+    let sync = move |cx: &PrimaryContext<'_>, site: &DynamicObject| -> Result<Action, BoxError> {
         notes.add(site.key().to_string());
-        makes.ensure(site, object(&PAGE, "a"))?;
+        makes.ensure(cx, site, object(&PAGE, "a"))?;
         let runs = site.pointer("/status/runs").and_then(ValueRef::as_u64).unwrap_or_default();
         writes.update_status(&site.clone().with("status", json!({"runs": runs + 1})))?;
         Ok(Action::await_change())
