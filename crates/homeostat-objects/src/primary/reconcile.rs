@@ -223,9 +223,10 @@ impl<T: Object> PrimaryRun<T> {
             Ok(removed)
         });
         let found = all(&gone.object_ref(), collected.chain(removed))?;
-        // If nothing was found, these reasons stem from the deletions of an earlier run, which called `gone`.
+        // If nothing was found, these reasons stem from the deletions of an earlier run, which called `gone`. A request
+        // without a reason is not related.
         let related = Reasons::SECONDARY | Reasons::RESYNC | Reasons::POLL;
-        if found || !related.contains(cx.reasons()) {
+        if found || cx.reasons().is_empty() || !related.contains(cx.reasons()) {
             self.reconciler.gone(&PrimaryContext::new(cx, Operation::gone(cx.reasons())), key)?;
         }
         Ok(Action::await_change())

@@ -2,8 +2,8 @@
 //!
 //! # Invariants
 //!
-//! - A secondary is read from its client, and is written or deleted only in the version that was read. An object
-//!   without the mark of the primary is not changed.
+//! - A secondary is read from its client, and is written or deleted only in the version that was read. An object that
+//!   has neither the marks nor, without marks, the controller reference of the primary is not changed.
 //! - A secondary of a missing primary is deleted only in a run of that primary's key, after the client has reported the
 //!   primary as missing. No other run of the key can create it at the same time.
 
@@ -28,8 +28,9 @@ use homeostat::watch::Index;
 
 /// The objects of one type that primaries make, in the client of the primaries or in another one.
 ///
-/// Each object is marked with its primary. An object of another owner is never changed. A `Secondary` is a cheap
-/// handle: give one to the [`PrimaryController`](super::PrimaryController) and one to its reconciler.
+/// Each object is marked with its primary. An object of another owner is never changed. An object without marks belongs
+/// to the primary that [controls](crate::set_controller) it; [`ensure`](Self::ensure) adds the marks, and lists find it
+/// from then on. A `Secondary` is a cheap handle: give one to the [`PrimaryController`](super::PrimaryController) and one to its reconciler.
 ///
 /// All reads ask the client, not a watch, so an object that was just created is not created twice. Each write applies
 /// to the version that was read. If the object has changed since, the write is a
@@ -269,9 +270,13 @@ impl<S: Object> Secondary<S> {
 
     /// Refuses an object of another owner, and records that.
     fn check_owned(&self, primary: &impl Object, object: &S) -> Result<(), ClientError> {
-        if self.claim().holds(primary, &object.meta()) {
+        let (meta, owner) = (object.meta(), primary.meta());
+        let is_unmarked = self.ownership.owner_of(&meta).is_none();
+        let is_controlled = !owner.uid.is_empty() && meta.is_controlled_by(&owner.uid);
+        if self.claim().holds(primary, &meta) || (is_unmarked && is_controlled) {
             return Ok(());
         }
+        drop(meta);
         let which = object.object_ref();
         self.event(primary, EventType::Warning, reasons::ERR_RESOURCE_EXISTS, &reasons::exists(&which));
         let owner = self.ownership.owner_of(&object.meta());
@@ -377,6 +382,34 @@ mod tests {
 
     const SITE: Kind = Kind::namespaced("example.com", "v1", "Site");
     const PAGE: Kind = Kind::namespaced("example.com", "v1", "Page");
+
+    #[test]
+    fn an_object_without_marks_belongs_to_its_controller() {
+        let client = Arc::new(MemoryClient::new());
+        let (sites, pages) = (Api::<DynamicObject>::of_kind(client.clone(), SITE), Api::of_kind(client, PAGE));
+        let [one, other] =
+            ["one", "other"].map(|name| sites.create(&DynamicObject::new(&SITE, "default", name)).unwrap());
+        let (secondary, cx) = (Secondary::new(pages.clone()), Context::detached());
+        for name in ["p", "q"] {
+            let mut page = DynamicObject::new(&PAGE, "default", name);
+            page.meta_mut().owner_references.push(one.controller_reference());
+            pages.create(&page).unwrap();
+        }
+        let desired = || DynamicObject::new(&PAGE, "default", "p").with("text", json!("new"));
+        assert!(secondary.ensure(&cx, &other, desired()).unwrap_err().is_invalid());
+        assert!(secondary.list(&one).unwrap().is_empty(), "no list finds it without marks");
+        let page = secondary.ensure(&cx, &one, desired()).unwrap().into_object();
+        assert!(page.meta().is_controlled_by(&one.meta().uid));
+        assert_eq!(secondary.list(&one).unwrap(), [page]);
+        assert!(secondary.remove(&cx, &other, &ObjectKey::new("default", "q")).unwrap_err().is_invalid());
+        assert!(secondary.remove(&cx, &one, &ObjectKey::new("default", "q")).unwrap());
+        // The marks decide if an object has both.
+        let mut moved = secondary.list(&one).unwrap().remove(0);
+        Ownership::new().unmark(&mut moved);
+        Ownership::new().mark(&other.object_ref(), &mut moved).unwrap();
+        pages.update(&moved).unwrap();
+        assert!(secondary.ensure(&cx, &one, desired()).unwrap_err().is_invalid());
+    }
 
     #[test]
     fn nothing_is_written_after_the_end_of_the_term() {

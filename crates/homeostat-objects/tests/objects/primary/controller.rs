@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use homeostat::{Action, BoxError, Context, EnqueueOutcome, Exponential, Manager};
+use homeostat::{Action, BoxError, Context, Enqueue, EnqueueOutcome, Exponential, Manager};
 use homeostat_objects::{
     Api, ClientError, DeleteOptions, Object, Operation, Ownership, PrimaryContext, PrimaryController,
     PrimaryReconciler, remove_finalizer,
@@ -293,10 +293,13 @@ fn calls_gone_once() {
         remove_finalizer(&world.bare_pages(), &held, FINALIZER).unwrap();
         until_runs(before + 4);
         assert!(world.forget().is_empty());
-        // A manual request calls `gone` again.
-        started.handle.enqueue(key("a"));
-        started.handle.wait(&key("a"), SECOND).unwrap();
-        assert_eq!(world.forget(), ["gone other a"]);
+        // A request calls `gone` again, also without a reason.
+        for queue in [None, Some(started.handle.queue())] {
+            let outcome = queue.map_or_else(|| started.handle.enqueue(key("a")), |queue| queue.enqueue(key("a")));
+            assert_eq!(outcome, EnqueueOutcome::Queued);
+            started.handle.wait(&key("a"), SECOND).unwrap();
+            assert_eq!(world.forget(), ["gone other a"]);
+        }
         started.stop();
     }
 }
