@@ -4,6 +4,7 @@
 
 mod client_go;
 mod electors;
+mod explored;
 mod random;
 
 use std::time::Duration;
