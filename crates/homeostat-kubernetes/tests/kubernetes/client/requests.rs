@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use homeostat::{CancellationToken, ManualClock};
 use homeostat_kubernetes::{ClusterConfig, Impersonation, Kubeconfig, KubernetesClient, RequestError};
-use homeostat_objects::{Client, ClientAnswer, ClientCall, ClientError, ClientErrorKind, ClientLayer, DeleteOptions, Kind, Query};
+use homeostat_objects::{
+    Client, ClientAnswer, ClientCall, ClientError, ClientErrorKind, ClientLayer, DeleteOptions, Kind, Query,
+};
 use homeostat_testing::{ApiServer, IncomingRequest, ServerAnswer, ServerRule};
 use serde_json::{Value, json};
 
