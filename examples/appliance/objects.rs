@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use homeostat::{BoxError, Context};
-use homeostat_objects::{Condition, ConditionStatus, ObjectMeta, set_condition};
-use homeostat_serve::{AdmissionRequest, PrintColumn, Rejection, ServedResource};
-use schemars::{JsonSchema, schema_for};
+use homeostat_objects::{Condition, ConditionStatus, KindDefinition, ObjectMeta, PrintColumn, set_condition};
+use homeostat_serve::{AdmissionRequest, Rejection, ServedResource};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -104,32 +104,30 @@ impl Status {
 
 /// Volumes, as the server serves them.
 pub(crate) fn volumes() -> ServedResource {
-    ServedResource::of::<Volume>()
+    let definition = KindDefinition::described_by::<Volume>()
         .short_name("vol")
         .category("all")
-        .column(PrintColumn::new("MiB", "integer", ".spec.sizeMib"))
+        .column(PrintColumn::integer("MiB", ".spec.sizeMib"))
         .column(ready("Ready", "status"))
-        .column(PrintColumn::new("Path", "string", ".status.path").wide())
-        .schema(schema_for!(Volume).to_value())
-        .validate(never_shrinks)
+        .column(PrintColumn::string("Path", ".status.path").wide());
+    ServedResource::new(definition).validate(never_shrinks)
 }
 
 /// Shares, as the server serves them.
 pub(crate) fn shares() -> ServedResource {
-    ServedResource::of::<Share>()
+    let definition = KindDefinition::described_by::<Share>()
         .short_name("sh")
         .category("all")
-        .column(PrintColumn::new("Volume", "string", ".spec.volume"))
-        .column(PrintColumn::new("Protocol", "string", ".spec.protocol"))
+        .column(PrintColumn::string("Volume", ".spec.volume"))
+        .column(PrintColumn::string("Protocol", ".spec.protocol"))
         .column(ready("Ready", "status"))
-        .column(ready("Reason", "reason"))
-        .schema(schema_for!(Share).to_value())
-        .validate(keeps_its_volume)
+        .column(ready("Reason", "reason"));
+    ServedResource::new(definition).validate(keeps_its_volume)
 }
 
 /// Returns a column that shows a field of the condition `Ready`.
 fn ready(name: &str, field: &str) -> PrintColumn {
-    PrintColumn::new(name, "string", format!(r#".status.conditions[?(@.type=="Ready")].{field}"#))
+    PrintColumn::string(name, format!(r#".status.conditions[?(@.type=="Ready")].{field}"#))
 }
 
 fn never_shrinks(request: &AdmissionRequest<'_>, volume: &Value) -> Result<(), Rejection> {

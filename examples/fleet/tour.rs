@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use homeostat::{BoxError, Context};
-use homeostat_objects::{Api, Client, Kind, MemoryClient, ObjectMeta};
-use homeostat_serve::{ObjectApi, ServedResource, Server};
+use homeostat_objects::{Api, Client, Kind, KindDefinition, MemoryClient, ObjectMeta};
+use homeostat_serve::{ObjectApi, Server};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::objects::{JOBS, Job, JobStatus, job};
@@ -103,8 +103,8 @@ pub(crate) fn go() -> Result<(), BoxError> {
         let metadata = ObjectMeta::new("default", job(number).name());
         jobs.create(&Job { metadata, status: JobStatus::default() })?;
     }
-    let leases = ServedResource::new(Kind::namespaced("coordination.k8s.io", "v1", "Lease"));
-    let api = ObjectApi::builder(client).serve(ServedResource::of::<Job>()).serve(leases).build()?;
+    let leases = Kind::namespaced("coordination.k8s.io", "v1", "Lease");
+    let api = ObjectApi::builder(client).serve(KindDefinition::of::<Job>()).serve(leases).build()?;
     let server = Server::builder((Ipv4Addr::LOCALHOST, 0)).objects(&api).build()?.start()?;
     let url = format!("http://{}", server.addresses()[0]);
     let cx = Context::detached();

@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use homeostat_kubernetes::{CrdVersion, CustomResourceDefinition, RbacRules, SchemaError};
-use homeostat_objects::{Condition, ConditionSet, Kind, Object, ObjectMeta};
+use homeostat_kubernetes::{CustomResourceDefinition, RbacRules};
+use homeostat_objects::{
+    Condition, ConditionSet, DefinitionError, Kind, KindDefinition, Object, ObjectMeta, PrintColumn,
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -63,15 +65,16 @@ pub(crate) struct SiteStatus {
 homeostat_objects::object!(Site, namespaced, "example.com", "v1", status: SiteStatus);
 
 /// The definition of sites, for a cluster.
-pub(crate) fn definition() -> Result<CustomResourceDefinition, SchemaError> {
+pub(crate) fn definition() -> Result<CustomResourceDefinition, DefinitionError> {
     let ready = r#".status.conditions[?(@.type=="Ready")].status"#;
-    let version = CrdVersion::of::<Site>()
-        .column("Title", "string", ".spec.title")
-        .column("Ready", "string", ready)
-        .wide_column("Servers", "integer", ".status.available")
-        .column("Age", "date", ".metadata.creationTimestamp")
+    let sites = KindDefinition::described_by::<Site>()
+        .short_name("si")
+        .category("all")
+        .column(PrintColumn::string("Title", ".spec.title"))
+        .column(PrintColumn::string("Ready", ready))
+        .column(PrintColumn::integer("Servers", ".status.available").wide())
         .scale_with_selector(".spec.replicas", ".status.available", ".status.selector");
-    CustomResourceDefinition::builder(version).short_name("si").category("all").build()
+    CustomResourceDefinition::new(&sites)
 }
 
 /// The requests that the operator makes. When you change the reconciler, change this list too.

@@ -3,7 +3,7 @@
 //! - [`ClusterConfig::load`] finds the connection settings the way `kubectl` does.
 //! - [`KubernetesClient`] is a [`Client`](homeostat_objects::Client) of a real server. Objects, watches and controllers
 //!   work with it as with the embedded clients.
-//! - `CustomResourceDefinition` (feature `schema`) makes a server serve a Rust type. [`RbacRules`] lists the
+//! - [`CustomResourceDefinition`] makes a server serve a kind. [`RbacRules`] lists the
 //!   permissions that a program needs.
 //! - The source of a transport error is a [`RequestError`], which names the verb, the URL and the request's id in the
 //!   audit log.
@@ -58,7 +58,6 @@
 //!
 //! | feature | adds |
 //! |---|---|
-//! | `schema` | `CustomResourceDefinition`: definitions of kinds from Rust types |
 //! | `metrics` | the metrics of requests under client-go's names, through the `metrics` facade |
 //!
 //! # Other crates
@@ -77,7 +76,6 @@ mod sync;
 
 mod client;
 mod config;
-#[cfg(feature = "schema")]
 mod crd;
 mod http;
 mod manifest;
@@ -87,8 +85,7 @@ pub use self::client::{
     FieldValidation, KubernetesClient, KubernetesClientBuilder, ObjectTable, Scale, ServedKind, TableColumn, TableRow,
 };
 pub use self::config::{ClusterConfig, ConfigError, Impersonation, Kubeconfig};
-#[cfg(feature = "schema")]
-pub use self::crd::{CrdVersion, CustomResourceDefinition, CustomResourceDefinitionBuilder, InstallError, SchemaError};
+pub use self::crd::{CustomResourceDefinition, InstallError};
 pub use self::http::{RequestError, RequestMetrics};
 pub use self::manifest::to_yaml;
 pub use self::rbac::RbacRules;

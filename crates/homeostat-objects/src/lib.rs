@@ -84,7 +84,7 @@
 //! |---|---|
 //! | `file-client` | `FileClient`: objects in a file that survives a crash |
 //! | `k8s-openapi` | the types of the crate `k8s-openapi`, and of `#[derive(CustomResource)]`, as objects |
-//! | `schema` | `JsonSchema` for [`ObjectMeta`] and [`Condition`], so that types that contain them can derive it |
+//! | `schema` | `KindDefinition::described_by`: definitions of kinds from Rust types. Adds `JsonSchema` for [`ObjectMeta`] and [`Condition`] |
 //! | `metrics` | `FileClient::export_metrics`, and the feature `metrics` of `homeostat` |
 //!
 //! # Other crates
@@ -138,6 +138,7 @@ mod client;
 mod condition;
 mod condition_set;
 mod controller_ext;
+mod definition;
 mod deletion;
 pub(crate) mod dependents;
 mod dynamic;
@@ -202,6 +203,7 @@ pub use self::client::{
 pub use self::condition::{Condition, ConditionStatus, find_condition, set_condition};
 pub use self::condition_set::ConditionSet;
 pub use self::controller_ext::{ControllerExt, ControllerHandleExt};
+pub use self::definition::{DefinitionError, KindDefinition, PrintColumn, SchemaError, normal_schema};
 pub use self::deletion::Deletion;
 pub use self::dependents::{Collected, External, OperationResult, OwnedBy, Owner, garbage_collect, owner_exists};
 pub use self::dynamic::DynamicObject;

@@ -47,6 +47,8 @@ impl JsonSchema for Condition {
             "type": "object",
             "description": "An observation about the object.",
             "required": ["type", "status"],
+            // A list of conditions is a map by their types.
+            "x-list-map-keys": ["type"],
             "properties": {
                 "type": {"type": "string"},
                 "status": generator.subschema_for::<ConditionStatus>(),

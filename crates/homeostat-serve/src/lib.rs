@@ -15,13 +15,13 @@
 //!
 //! ```
 //! use homeostat::{BoxError, Component, Manager};
-//! use homeostat_objects::{Kind, MemoryClient};
-//! use homeostat_serve::{ObjectApi, PrintColumn, ServedResource, Server, StatusPages};
+//! use homeostat_objects::{Kind, KindDefinition, MemoryClient, PrintColumn};
+//! use homeostat_serve::{ObjectApi, Server, StatusPages};
 //! use std::net::Ipv4Addr;
 //! use std::sync::Arc;
 //!
-//! let sites = ServedResource::new(Kind::namespaced("example.com", "v1", "Site"))
-//!     .column(PrintColumn::new("Title", "string", ".spec.title"));
+//! let sites = KindDefinition::new(Kind::namespaced("example.com", "v1", "Site"))
+//!     .column(PrintColumn::string("Title", ".spec.title"));
 //! let api = ObjectApi::builder(Arc::new(MemoryClient::new())).serve(sites).serve_events().build()?;
 //!
 //! let manager = Manager::builder().build()?;
@@ -81,12 +81,10 @@ mod status;
 use homeostat_test_support::until;
 
 pub use self::access::{Access, AccessRequest, AccessTarget, UserInfo};
-pub use self::admission::{
-    AdmissionAnswer, AdmissionOperation, AdmissionRequest, AdmissionReviewer, Rejection, SchemaFault,
-};
+pub use self::admission::{AdmissionAnswer, AdmissionOperation, AdmissionRequest, AdmissionReviewer, Rejection};
 pub use self::api::{ObjectApi, ObjectApiBuilder};
 pub use self::http::{IncomingRequest, Reply, ReplyStream};
-pub use self::kinds::{PrintColumn, RegistryError, ServedResource};
+pub use self::kinds::ServedResource;
 pub use self::page::StatusPages;
 pub use self::server::{NextHandler, Server, ServerBuilder, ServerControl, ServerCounts};
 

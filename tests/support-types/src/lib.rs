@@ -12,3 +12,4 @@
 
 pub mod generated;
 pub mod kept;
+pub mod spelled;

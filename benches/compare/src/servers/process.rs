@@ -11,8 +11,8 @@ use std::{env, io, thread};
 
 use anyhow::{Context, Result, bail, ensure};
 use homeostat_kubernetes::{ClusterConfig, KubernetesClient};
-use homeostat_objects::{Client, FileClient, Kind, MemoryClient};
-use homeostat_serve::{ObjectApi, ServedResource, Server, UserInfo};
+use homeostat_objects::{Client, FileClient, Kind, KindDefinition, MemoryClient};
+use homeostat_serve::{ObjectApi, Server, UserInfo};
 use k8s_openapi::api::core::v1::ConfigMap;
 use rcgen::{CertifiedKey, KeyPair, generate_simple_self_signed};
 use serde_json::json;
@@ -136,7 +136,7 @@ pub(crate) fn serve(store: &str, folder: &Path) -> Result<()> {
         "memory" => Arc::new(MemoryClient::new()),
         other => bail!("no store {other}"),
     };
-    let api = ObjectApi::builder(client).serve(ServedResource::of::<ConfigMap>()).build()?;
+    let api = ObjectApi::builder(client).serve(KindDefinition::of::<ConfigMap>()).build()?;
     let server = Server::builder((Ipv4Addr::LOCALHOST, 0))
         .tls(folder.join("server.pem"), folder.join("server.key"))
         .token(TOKEN, UserInfo::new("compare"))

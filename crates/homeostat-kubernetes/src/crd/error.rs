@@ -1,41 +1,10 @@
-//! The errors of definitions: a schema that is impossible, and an installation that fails.
+//! The error of an installation that fails.
 
 use std::error::Error;
 use std::fmt;
 
 use homeostat::rt::Chain;
 use homeostat::run::BoxError;
-
-/// The error for a type that no definition can describe.
-#[derive(Clone, PartialEq, Eq)]
-pub struct SchemaError {
-    /// The Rust type of the objects.
-    subject: String,
-    /// The path of the field. Empty for the whole type.
-    path: String,
-    fault: String,
-}
-
-impl SchemaError {
-    pub(super) fn new(subject: impl Into<String>, path: impl Into<String>, fault: impl Into<String>) -> Self {
-        Self { subject: subject.into(), path: path.into(), fault: fault.into() }
-    }
-}
-
-impl fmt::Display for SchemaError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { subject, path, fault } = self;
-        if path.is_empty() { write!(f, "{subject}: {fault}") } else { write!(f, "{subject}: {path}: {fault}") }
-    }
-}
-
-impl fmt::Debug for SchemaError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&Chain(self), f)
-    }
-}
-
-impl Error for SchemaError {}
 
 /// The error of an [installation](super::CustomResourceDefinition::install): the server refuses the definition, or
 /// does not serve the kind in time.
@@ -102,7 +71,6 @@ mod tests {
             text(&refused),
             "definition sites.example.com: the server refuses it\nCaused by: GET https://k/api: the connection broke: reset"
         );
-        assert_eq!(text(&SchemaError::new("Site", "spec.size", "is no number")), "Site: spec.size: is no number");
         let config = ConfigError::new("kubeconfig", "token cannot be read").caused_by("it is empty");
         assert_eq!(text(&config), "kubeconfig: token cannot be read: it is empty");
     }

@@ -1,4 +1,4 @@
-//! Definitions of kinds, generated from Rust types. Feature `schema`.
+//! Definitions of kinds in the form of Kubernetes.
 
 mod alternatives;
 mod both;
@@ -15,21 +15,23 @@ mod written;
 
 use std::fmt;
 
-use schemars::JsonSchema;
 use serde_json::{Value, json};
 
-pub use self::error::{InstallError, SchemaError};
-pub use self::version::CrdVersion;
+pub use self::error::InstallError;
 
+use self::version::version;
 use super::manifest::to_yaml;
-use homeostat_objects::{Kind, Object};
+use homeostat_objects::{DefinitionError, Kind, KindDefinition};
 
-/// The definition of a kind: an object that makes a Kubernetes API server serve the kind. Displays as a YAML manifest
-/// that begins with `---`, so several definitions can be joined to one file.
+/// The definition of a kind in the form of Kubernetes: an object that makes an API server serve the kind. Displays as a
+/// YAML manifest that begins with `---`, so several definitions can be joined to one file.
 ///
-/// The schema comes from the type's `JsonSchema`. Kubernetes allows less than JSON schema: each field has one type,
-/// types cannot contain themselves, and a struct cannot also be a map. A server drops each field that the schema does
-/// not name. The definition therefore accepts and keeps more than the Rust type, never less:
+/// The schema comes from the [`KindDefinition`]. With the feature `schema` of `homeostat-objects`,
+/// `KindDefinition::described_by` takes it from a Rust type.
+///
+/// Kubernetes allows less than JSON schema: each field has one type, types cannot contain themselves, and a struct
+/// cannot also be a map. A server drops each field that the schema does not name. The definition therefore accepts and
+/// keeps more than the Rust type, never less:
 ///
 /// - The alternatives of an enum with data become one object with the properties of all variants. The server still
 ///   checks that the required properties of one variant are present.
@@ -43,7 +45,8 @@ use homeostat_objects::{Kind, Object};
 /// enum that is flattened into the root.
 ///
 /// An array of [`Condition`]s becomes a list of type `map` with the key `type`. The server refuses two conditions of
-/// the same type, and each program can apply its own conditions.
+/// the same type, and each program can apply its own conditions. A type of your own names its keys with
+/// `#[schemars(extend("x-list-map-keys" = ["name"]))]`.
 ///
 /// Keywords that begin with `x-kubernetes-` are kept, for example from `#[schemars(extend("x-kubernetes-list-type" =
 /// "atomic"))]`. CEL rules (`x-kubernetes-validations`) of a field are added to the rules of its type. A keyword that
@@ -61,8 +64,8 @@ use homeostat_objects::{Kind, Object};
 /// # Examples
 ///
 /// ```
-/// use homeostat_kubernetes::{CrdVersion, CustomResourceDefinition};
-/// use homeostat_objects::ObjectMeta;
+/// use homeostat_kubernetes::CustomResourceDefinition;
+/// use homeostat_objects::{KindDefinition, ObjectMeta, PrintColumn};
 /// use schemars::JsonSchema;
 /// use serde::{Deserialize, Serialize};
 ///
@@ -89,15 +92,17 @@ use homeostat_objects::{Kind, Object};
 ///
 /// homeostat_objects::object!(Site, namespaced, "example.com", "v1", status: SiteStatus);
 ///
-/// let version = CrdVersion::of::<Site>().column("Pages", "integer", ".status.pages");
-/// let definition = CustomResourceDefinition::builder(version).short_name("si").build()?;
+/// let sites = KindDefinition::described_by::<Site>()
+///     .short_name("si")
+///     .column(PrintColumn::integer("Pages", ".status.pages"));
+/// let definition = CustomResourceDefinition::new(&sites)?;
 /// assert_eq!(definition.name(), "sites.example.com");
 /// let schema = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties";
 /// let schema = definition.to_json().pointer(schema).unwrap();
 /// assert_eq!(schema["title"], serde_json::json!({"type": "string"}));
 /// assert_eq!(schema["replicas"]["nullable"], true);
 /// print!("{definition}"); // for `kubectl apply`
-/// # Ok::<_, homeostat_kubernetes::SchemaError>(())
+/// # Ok::<_, homeostat_objects::DefinitionError>(())
 /// ```
 #[derive(Clone, Debug)]
 #[doc(alias = "CRD")]
@@ -107,106 +112,79 @@ pub struct CustomResourceDefinition {
     served: Vec<Kind>,
 }
 
-/// Settings for a [`CustomResourceDefinition`].
-#[derive(Clone, Debug)]
-#[must_use = "settings do nothing until `build` is called"]
-pub struct CustomResourceDefinitionBuilder {
-    stored: CrdVersion,
-    others: Vec<CrdVersion>,
-    short_names: Vec<String>,
-    categories: Vec<String>,
-}
+impl CustomResourceDefinition {
+    /// The kind of the definitions themselves.
+    pub const KIND: Kind = Kind::cluster("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
 
-impl CustomResourceDefinitionBuilder {
-    /// Adds another version. Its objects are stored in the first version, with the fields of that version's schema.
-    pub fn version(mut self, version: CrdVersion) -> Self {
-        self.others.push(version);
-        self
-    }
-
-    /// Adds a short name for `kubectl`.
-    pub fn short_name(mut self, name: impl Into<String>) -> Self {
-        self.short_names.push(name.into());
-        self
-    }
-
-    /// Adds a category. `kubectl get <category>` then also lists these objects.
-    pub fn category(mut self, category: impl Into<String>) -> Self {
-        self.categories.push(category.into());
-        self
-    }
-
-    /// Builds the definition.
+    /// Creates the definition of a kind with one version. The server stores objects in this version.
+    ///
+    /// Without a schema, the server stores all fields unchanged.
     ///
     /// # Errors
     ///
-    /// - If a type cannot be described: it contains itself, is not a struct with named fields, or its schema has a
-    ///   keyword that Kubernetes lacks.
-    /// - If the versions differ in group, name, plural or scope, or if two have the same name.
-    pub fn build(self) -> Result<CustomResourceDefinition, SchemaError> {
-        let Self { stored, others, short_names, categories } = self;
-        let kind = &stored.kind;
-        let error = |fault: String| SchemaError::new(kind.to_string(), "", fault);
+    /// - If a name or a column is [faulty](KindDefinition::check), or the kind is in the core group.
+    /// - If the schema cannot be expressed: a type contains itself or is not a struct with named fields, or Kubernetes
+    ///   lacks a keyword.
+    pub fn new(stored: &KindDefinition) -> Result<Self, DefinitionError> {
+        let kind = stored.kind();
         if kind.group().is_empty() {
-            return Err(error("the group must not be empty".to_owned()));
-        }
-        let mut versions = vec![stored.to_json(true)?];
-        let mut served: Vec<_> = stored.is_served().then(|| kind.clone()).into_iter().collect();
-        for other in &others {
-            let identity = |kind: &Kind| {
-                (kind.group().to_owned(), kind.name().to_owned(), kind.plural().into_owned(), kind.is_namespaced())
-            };
-            if identity(&other.kind) != identity(kind) {
-                return Err(error(format!("{} is another kind, not another version of it", other.kind)));
-            }
-            if versions.iter().any(|known| known["name"] == other.kind.version()) {
-                return Err(error(format!("has the version {} twice", other.kind.version())));
-            }
-            versions.push(other.to_json(false)?);
-            served.extend(other.is_served().then(|| other.kind.clone()));
+            return Err(DefinitionError::new(kind, "the group must not be empty"));
         }
         let mut names = json!({
             "kind": kind.name(),
             "listKind": format!("{}List", kind.name()),
             "plural": kind.plural(),
-            "singular": kind.name().to_lowercase(),
+            "singular": stored.singular_name(),
         });
-        for (field, values) in [("shortNames", short_names), ("categories", categories)] {
+        for (field, values) in [("shortNames", stored.short_names()), ("categories", stored.categories())] {
             if !values.is_empty() {
                 names[field] = values.into();
             }
         }
         let json = json!({
-            "apiVersion": CustomResourceDefinition::KIND.api_version(),
-            "kind": CustomResourceDefinition::KIND.name(),
+            "apiVersion": Self::KIND.api_version(),
+            "kind": Self::KIND.name(),
             "metadata": {"name": format!("{}.{}", kind.plural(), kind.group())},
             "spec": {
                 "group": kind.group(),
                 "names": names,
                 "scope": if kind.is_namespaced() { "Namespaced" } else { "Cluster" },
-                "versions": versions,
+                "versions": [version(stored, true)?],
             },
         });
-        Ok(CustomResourceDefinition { json, served })
-    }
-}
-
-impl CustomResourceDefinition {
-    /// The kind of the definitions themselves.
-    pub const KIND: Kind = Kind::cluster("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
-
-    /// Returns a builder for a definition. The server stores objects in the version `stored`.
-    pub fn builder(stored: CrdVersion) -> CustomResourceDefinitionBuilder {
-        CustomResourceDefinitionBuilder { stored, others: Vec::new(), short_names: Vec::new(), categories: Vec::new() }
+        Ok(Self { json, served: stored.is_served().then(|| kind.clone()).into_iter().collect() })
     }
 
-    /// Returns the definition of a kind with one version and default settings.
+    /// Adds another version. Its objects are stored in the first version, with the fields of that version's schema. The
+    /// first version decides the names of the kind.
     ///
     /// # Errors
     ///
-    /// As [`build`](CustomResourceDefinitionBuilder::build).
-    pub fn of<T: Object + JsonSchema>() -> Result<Self, SchemaError> {
-        Self::builder(CrdVersion::of::<T>()).build()
+    /// - As [`new`](Self::new).
+    /// - If the version has another group, name, plural or scope, or if the definition has a version of this name.
+    pub fn with_version(mut self, other: &KindDefinition) -> Result<Self, DefinitionError> {
+        let (kind, spec) = (other.kind(), &mut self.json["spec"]);
+        let scope = if kind.is_namespaced() { "Namespaced" } else { "Cluster" };
+        let (names, group) = (&spec["names"], &spec["group"]);
+        if *group != kind.group()
+            || names["kind"] != kind.name()
+            || names["plural"] != *kind.plural()
+            || spec["scope"] != scope
+        {
+            return Err(DefinitionError::new(
+                self.name(),
+                format!("{kind} is another kind, not another version of it"),
+            ));
+        }
+        let added = version(other, false)?;
+        if let Some(versions) = spec["versions"].as_array_mut() {
+            if versions.iter().any(|known| known["name"] == added["name"]) {
+                return Err(DefinitionError::new(self.name(), format!("has the version {} twice", kind.version())));
+            }
+            versions.push(added);
+        }
+        self.served.extend(other.is_served().then(|| kind.clone()));
+        Ok(self)
     }
 
     /// Reads a definition from JSON, such as the result of `crd()` of a type that derives kube-rs' `CustomResource`.
@@ -214,19 +192,12 @@ impl CustomResourceDefinition {
     /// # Errors
     ///
     /// Returns an error if the JSON is not a definition with a name and versions.
-    pub fn from_json(json: Value) -> Result<Self, SchemaError> {
-        let text = |path: &str| json.pointer(path).and_then(Value::as_str).map(str::to_owned);
-        let error = |path: &str| SchemaError::new("definition", path, "is missing");
-        let named = |path: &str| text(path).filter(|text| !text.is_empty()).ok_or_else(|| error(path));
-        named("/metadata/name")?;
-        let (group, name, plural) = (named("/spec/group")?, named("/spec/names/kind")?, named("/spec/names/plural")?);
-        let is_cluster_wide = named("/spec/scope")? == "Cluster";
-        let versions = json["spec"]["versions"].as_array().ok_or_else(|| error("/spec/versions"))?;
-        let served = versions.iter().filter(|version| version["served"] == true).map(|version| {
-            let version = version["name"].as_str().unwrap_or_default();
-            let kind = Kind::of(&format!("{group}/{version}"), &name).with_plural(plural.clone());
-            if is_cluster_wide { kind.in_no_namespace() } else { kind }
-        });
+    pub fn from_json(json: Value) -> Result<Self, DefinitionError> {
+        if json["metadata"]["name"].as_str().unwrap_or_default().is_empty() {
+            return Err(DefinitionError::new("definition", "/metadata/name is missing"));
+        }
+        let versions = KindDefinition::of_custom_resource(&json)?;
+        let served = versions.iter().filter(|version| version.is_served()).map(|version| version.kind().clone());
         Ok(Self { served: served.collect(), json })
     }
 

@@ -1,14 +1,12 @@
 //! Rules: schemas that only restrict the values of another schema. A server allows only rules in `allOf`, `anyOf`,
 //! `oneOf` and `not`.
 
-use std::cmp::Ordering;
+use serde_json::Value;
 
-use serde_json::{Value, json};
-
-use super::shape::{Fields, LIMITS, properties};
+use super::shape::{ANY_FIELDS, Fields, LIMITS, properties};
 
 /// Keywords that restrict no values.
-const SILENT: [&str; 7] = ["$comment", "deprecated", "description", "examples", "readOnly", "title", "writeOnly"];
+const SILENT: [&str; 3] = ["description", "example", "title"];
 
 /// Converts a schema to a rule for the values of `base`. The rule accepts exactly the same values as the schema.
 ///
@@ -16,19 +14,13 @@ const SILENT: [&str; 7] = ["$comment", "deprecated", "description", "examples", 
 pub(super) fn exact_rule(schema: &Value, base: &Fields) -> Result<Fields, String> {
     let fields = match schema {
         Value::Object(fields) => fields,
-        Value::Bool(true) => return Ok(Fields::new()),
         other => return Err(format!("the schema {other}")),
     };
     let mut rule = Fields::new();
     for (keyword, value) in fields {
         let part = match (&**keyword, value) {
-            ("const", Value::Null) => return Err("the value null".to_owned()),
+            ("nullable", _) => return Err("the value null".to_owned()),
             ("enum", Value::Array(values)) if values.contains(&Value::Null) => return Err("the value null".to_owned()),
-            ("const", value) => {
-                rule.insert("enum".to_owned(), json!([value]));
-                continue;
-            }
-            ("exclusiveMinimum" | "exclusiveMaximum", Value::Number(_)) => continue,
             ("exclusiveMinimum" | "exclusiveMaximum", value) => value.clone(),
             (keyword, value) if LIMITS.contains(&keyword) => value.clone(),
             ("required", Value::Array(names)) => {
@@ -59,32 +51,11 @@ pub(super) fn exact_rule(schema: &Value, base: &Fields) -> Result<Fields, String
             }
             ("not", schema) => exact_rule(schema, base)?.into(),
             ("type", of) if base.get("type") == Some(of) => continue,
+            (ANY_FIELDS, _) if fields.len() == 1 => continue,
             (keyword, _) if SILENT.contains(&keyword) => continue,
             (keyword, _) => return Err(format!("{keyword:?}")),
         };
         rule.insert(keyword.clone(), part);
     }
-    exclude_bounds(fields, &mut rule);
     Ok(rule)
-}
-
-/// Turns numeric exclusive bounds into marks on the other bounds, unless those are stricter.
-pub(super) fn exclude_bounds(fields: &Fields, out: &mut Fields) {
-    for (exclusive, bound) in [("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")] {
-        let Some(limit) = fields.get(exclusive).filter(|limit| limit.is_number()) else { continue };
-        let stricter = if bound == "minimum" { Ordering::Greater } else { Ordering::Less };
-        let order = fields.get(bound).and_then(|other| compare(other, limit));
-        if order != Some(stricter) {
-            out.insert(bound.to_owned(), limit.clone());
-            out.insert(exclusive.to_owned(), true.into());
-        }
-    }
-}
-
-/// Compares two numbers. Integers are compared exactly, because close ones can be equal as floating-point numbers.
-fn compare(one: &Value, other: &Value) -> Option<Ordering> {
-    match (one.as_i64(), other.as_i64()) {
-        (Some(one), Some(other)) => Some(one.cmp(&other)),
-        _ => one.as_f64()?.partial_cmp(&other.as_f64()?),
-    }
 }

@@ -1,8 +1,8 @@
-//! Converts the JSON schema of a Rust type to a structural schema, the only form that a definition accepts.
+//! Converts the normal form of a schema to a structural schema, the only form that a definition accepts.
 //!
-//! A structural schema gives each field one type, has no references, and allows either `properties` or
-//! `additionalProperties`. The alternatives of an enum become one object with the properties of all variants, and a
-//! list of the properties that each variant requires. A field with several types becomes a field of any type.
+//! A structural schema gives each field one type, and allows either `properties` or `additionalProperties`. The
+//! alternatives of an enum become one object with the properties of all variants, and a list of the properties that
+//! each variant requires. A field with several types becomes a field of any type.
 //!
 //! # Invariants
 //!
@@ -12,28 +12,22 @@
 //! - It has no default for a field that some values of the JSON schema never have.
 //! - An object is closed if its JSON schema names properties and does not explicitly allow others, as for a struct.
 
-use std::borrow::Cow;
-
-use percent_encoding::percent_decode_str;
-use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Value, json};
 
 use super::alternatives::either;
 use super::both::{both, with_null};
 use super::defaults::remove_refused_defaults;
-use super::error::SchemaError;
-use super::rules::{exact_rule, exclude_bounds};
+use super::rules::exact_rule;
 use super::shape::{
     ANY_FIELDS, Fields, LIMITS, any, any_but_null, has_any_fields, is_any, is_nullable, is_typed, of_type, properties,
 };
-use homeostat_objects::Condition;
+use homeostat_objects::{SchemaError, normal_schema};
 
 /// Keywords that are copied, in addition to the [limits](LIMITS).
-const COPIED: [&str; 4] = ["default", "description", "nullable", "required"];
+const COPIED: [&str; 6] = ["default", "description", "exclusiveMaximum", "exclusiveMinimum", "nullable", "required"];
 
 /// Keywords that are converted elsewhere, and formats that servers do not know.
-const ELSEWHERE: [&str; 12] = [
-    "$ref",
+const ELSEWHERE: [&str; 11] = [
     "additionalProperties",
     "allOf",
     "anyOf",
@@ -48,20 +42,7 @@ const ELSEWHERE: [&str; 12] = [
 ];
 
 /// Keywords that only describe.
-const DROPPED: [&str; 12] = [
-    "$comment",
-    "$defs",
-    "$id",
-    "$schema",
-    "contentEncoding",
-    "contentMediaType",
-    "deprecated",
-    "example",
-    "examples",
-    "readOnly",
-    "title",
-    "writeOnly",
-];
+const DROPPED: [&str; 2] = ["example", "title"];
 
 /// The formats that an API server knows. Newer servers warn about others.
 const FORMATS: [&str; 14] = [
@@ -81,26 +62,14 @@ const FORMATS: [&str; 14] = [
     "uuid",
 ];
 
-/// Converts the schema of a complete type. Returns the properties and required fields of its objects, without
+/// Converts the schema of a complete object. Returns the properties and required fields of the object, without
 /// `apiVersion`, `kind` and `metadata`.
 pub(super) fn structural(schema: &Value) -> Result<Fields, SchemaError> {
-    let root_name = schema["title"].as_str().unwrap_or("the type");
-    let mut converter = Converter { root: schema, open: vec![root_name], path: Vec::new() };
-    let mut fields = converter.convert(schema)?;
+    let normal = normal_schema(schema)?;
+    let mut converter = Converter { path: Vec::new() };
+    let mut fields = converter.convert(&normal)?;
     if fields.get("type") != Some(&"object".into()) {
         return Err(converter.error("an object of Kubernetes must be a struct with named fields"));
-    }
-    let own = |name: &str| !["apiVersion", "kind", "metadata"].contains(&name);
-    if let Some(Value::Object(properties)) = fields.get_mut("properties") {
-        properties.retain(|name, _| own(name));
-        // Only writes of the status set it, so a default has no use.
-        properties.get_mut("status").and_then(Value::as_object_mut).map(|status| status.remove("default"));
-    }
-    if let Some(Value::Array(required)) = fields.get_mut("required") {
-        required.retain(|name| name.as_str().is_some_and(|name| own(name) && name != "status"));
-        if required.is_empty() {
-            fields.remove("required");
-        }
     }
     // A complete object is neither `null` nor a map.
     fields.remove("default");
@@ -112,29 +81,26 @@ pub(super) fn structural(schema: &Value) -> Result<Fields, SchemaError> {
     Ok(fields)
 }
 
-struct Converter<'a> {
-    root: &'a Value,
-    /// The names of the types that enclose the current schema.
-    open: Vec<&'a str>,
+struct Converter {
     /// The path to the current schema.
     path: Vec<String>,
 }
 
-impl<'a> Converter<'a> {
+impl Converter {
     /// Converts a schema.
-    fn convert(&mut self, schema: &'a Value) -> Result<Fields, SchemaError> {
+    fn convert(&mut self, schema: &Value) -> Result<Fields, SchemaError> {
         Ok(completed(self.part(schema)?))
     }
 
     /// Converts a schema that may leave the type to the schemas around it.
-    fn part(&mut self, schema: &'a Value) -> Result<Fields, SchemaError> {
+    fn part(&mut self, schema: &Value) -> Result<Fields, SchemaError> {
         let Value::Object(fields) = schema else { return Ok(Fields::new()) };
-        if is_null(schema) {
+        if is_null(schema) || is_true_or_false(fields) {
             return Ok(any());
         }
         let mut out = self.own_keywords(fields)?;
-        if let Some(reference) = fields.get("$ref") {
-            out = both(out, self.referred(reference)?);
+        if is_any(&out) {
+            out.insert("nullable".to_owned(), true.into());
         }
         for branch in array(fields, "allOf") {
             out = both(out, self.part(branch)?);
@@ -153,30 +119,26 @@ impl<'a> Converter<'a> {
             })?;
             out = both(out, Fields::from_iter([("not".to_owned(), Value::Object(rule))]));
         }
+        if is_nullable(fields) {
+            // The other keywords do not restrict `null`.
+            out.insert("nullable".to_owned(), true.into());
+        }
         Ok(out)
     }
 
     /// Adds the alternatives of an enum, or alternative rules for the values that the other keywords describe.
-    fn with_alternatives(&mut self, base: Fields, keyword: &str, branches: &'a [Value]) -> Result<Fields, SchemaError> {
+    fn with_alternatives(&mut self, base: Fields, keyword: &str, branches: &[Value]) -> Result<Fields, SchemaError> {
+        let is_struct = properties(&base).next().is_some();
         if is_typed(&base)
+            && (is_struct || base.get("type").is_some_and(|of| of != "object"))
             && let Ok(rules) = branches.iter().map(|branch| exact_rule(branch, &base)).collect::<Result<Vec<_>, _>>()
             // An empty schema may mean any fields.
             && rules.iter().all(|rule| !rule.is_empty())
         {
             return Ok(both(base, Fields::from_iter([(keyword.to_owned(), rules.into())])));
         }
-        let values: Vec<_> = branches.iter().filter(|branch| !is_null(branch)).collect();
-        let is_nullable = values.len() < branches.len();
-        let mut converted = values.into_iter().map(|branch| self.convert(branch)).collect::<Result<Vec<_>, _>>()?;
-        if is_nullable && is_typed(&base) {
-            // A flattened unit has no fields.
-            converted
-                .push(Fields::from_iter([("type".to_owned(), "object".into()), ("properties".to_owned(), json!({}))]));
-        }
+        let converted = branches.iter().map(|branch| self.convert(branch)).collect::<Result<Vec<_>, _>>()?;
         let mut combined = either(converted, keyword);
-        if is_nullable {
-            combined = with_null(combined);
-        }
         // Fields beside an enum may look like another variant's fields.
         let is_alone = !has_any_fields(&base)
             && !combined.contains_key(ANY_FIELDS)
@@ -187,55 +149,13 @@ impl<'a> Converter<'a> {
         Ok(both(base, combined))
     }
 
-    /// Converts the type that a `$ref` names.
-    fn referred(&mut self, reference: &'a Value) -> Result<Fields, SchemaError> {
-        let reference = reference.as_str().unwrap_or_default();
-        let (name, schema) = match reference.strip_prefix("#/$defs/").map(|name| self.definition(name)) {
-            Some(Some((name, schema))) => (name, schema),
-            None if reference == "#" => (self.open[0], self.root),
-            _ => return Err(self.error(format!("the schema refers to {reference:?}, which it does not define"))),
-        };
-        if self.open.contains(&name) {
-            return Err(self.error(format!(
-                "the type {name} contains itself, and a schema of Kubernetes cannot express that; give the field \
-                 #[schemars(with = \"serde_json::Value\")]"
-            )));
-        }
-        self.open.push(name);
-        let converted = self.convert(schema);
-        self.open.pop();
-        converted
-    }
-
-    /// Returns the definition with an encoded name, such as `List%3CString%3E`.
-    fn definition(&self, encoded: &str) -> Option<(&'a str, &'a Value)> {
-        let decoded: Cow<'_, str> = percent_decode_str(encoded).decode_utf8().ok()?;
-        let name = decoded.replace("~1", "/").replace("~0", "~");
-        self.root["$defs"].as_object()?.get_key_value(&name).map(|(name, schema)| (&**name, schema))
-    }
-
-    /// Converts all keywords except references and alternatives.
-    fn own_keywords(&mut self, fields: &'a Fields) -> Result<Fields, SchemaError> {
+    /// Converts all keywords except alternatives.
+    fn own_keywords(&mut self, fields: &Fields) -> Result<Fields, SchemaError> {
         let mut out = fields.get("type").map(of_types).unwrap_or_default();
         for (keyword, value) in fields {
             match keyword.as_str() {
-                "const" => drop(out.insert("enum".to_owned(), json!([value]))),
-                "enum" => {
-                    let values = value.as_array().into_iter().flatten();
-                    let values: Vec<_> = values.filter(|value| !value.is_null()).cloned().collect();
-                    if Some(values.len()) != value.as_array().map(Vec::len) {
-                        out.insert("nullable".to_owned(), true.into());
-                    }
-                    out.insert(keyword.clone(), values.into());
-                }
-                "default" if value.is_null() => {}
                 "format" if value.as_str().is_some_and(|format| FORMATS.contains(&format)) => {
                     out.insert(keyword.clone(), value.clone());
-                }
-                "exclusiveMinimum" | "exclusiveMaximum" => {
-                    if value.is_boolean() {
-                        out.insert(keyword.clone(), value.clone());
-                    }
                 }
                 "properties" => drop(self.properties(value)?.map(|named| out.insert(keyword.clone(), named))),
                 "items" => drop(out.insert(keyword.clone(), self.items(fields)?)),
@@ -249,7 +169,7 @@ impl<'a> Converter<'a> {
                 _ if DROPPED.contains(&keyword.as_str()) => {}
                 _ => {
                     return Err(self.error(format!(
-                        "a schema of Kubernetes cannot have the keyword {keyword:?}; use a rule in CEL \
+                        "the keyword {keyword:?} is not supported by Kubernetes; leave it out, and use a rule in CEL \
                          (x-kubernetes-validations) instead"
                     )));
                 }
@@ -258,17 +178,10 @@ impl<'a> Converter<'a> {
         if fields.contains_key("prefixItems") && !out.contains_key("items") {
             out.insert("items".to_owned(), self.items(fields)?);
         }
-        exclude_bounds(fields, &mut out);
         self.add_other_fields(fields, &mut out)?;
         if let Some(Value::Object(items)) = out.get("items") {
             let is_scalar = items.get("type").is_some_and(|of| of != "object" && of != "array");
-            let keys = self.map_keys(fields);
-            if !keys.is_empty() && !items.contains_key("nullable") {
-                out.entry("x-kubernetes-list-type").or_insert_with(|| "map".into());
-                if out["x-kubernetes-list-type"] == "map" {
-                    out.entry("x-kubernetes-list-map-keys").or_insert_with(|| keys.into());
-                }
-            } else if fields.get("uniqueItems") == Some(&true.into()) && is_scalar && !is_nullable(items) {
+            if fields.get("uniqueItems") == Some(&true.into()) && is_scalar && !is_nullable(items) {
                 out.entry("x-kubernetes-list-type").or_insert_with(|| "set".into());
             }
         }
@@ -276,7 +189,7 @@ impl<'a> Converter<'a> {
     }
 
     /// Converts named fields. Returns `None` if there are no fields.
-    fn properties(&mut self, properties: &'a Value) -> Result<Option<Value>, SchemaError> {
+    fn properties(&mut self, properties: &Value) -> Result<Option<Value>, SchemaError> {
         let properties = properties.as_object().into_iter().flatten();
         let converted = properties.map(|(name, schema)| Ok((name.clone(), self.at(name, schema)?.into())));
         let converted = converted.collect::<Result<Fields, _>>()?;
@@ -284,21 +197,20 @@ impl<'a> Converter<'a> {
     }
 
     /// Converts the elements of an array. Combines a tuple's elements.
-    fn items(&mut self, fields: &'a Fields) -> Result<Value, SchemaError> {
-        let items = fields.get("items").filter(|items| **items != Value::Bool(false));
+    fn items(&mut self, fields: &Fields) -> Result<Value, SchemaError> {
+        let items = fields.get("items").filter(|items| **items != json!({"not": {}}));
         let all = array(fields, "prefixItems").iter().chain(items);
         let all = all.map(|schema| self.at("items", schema)).collect::<Result<Vec<_>, _>>()?;
         Ok(Value::Object(either(all, "anyOf")))
     }
 
     /// Converts the schemas of fields that an object may have besides the named ones.
-    fn add_other_fields(&mut self, fields: &'a Fields, out: &mut Fields) -> Result<(), SchemaError> {
+    fn add_other_fields(&mut self, fields: &Fields, out: &mut Fields) -> Result<(), SchemaError> {
         let patterns = fields.get("patternProperties").and_then(Value::as_object).into_iter().flat_map(Fields::values);
-        let declared: Vec<_> =
-            ["additionalProperties", "unevaluatedProperties"].into_iter().filter_map(|name| fields.get(name)).collect();
-        let schemas: Vec<_> = patterns.chain(declared.iter().copied().filter(|one| **one != false)).collect();
+        let others = ["additionalProperties", "unevaluatedProperties"].into_iter().filter_map(|name| fields.get(name));
+        let schemas: Vec<_> = patterns.chain(others.filter(|one| **one != false)).collect();
         if schemas.is_empty() {
-            if !declared.is_empty() {
+            if fields.contains_key("additionalProperties") {
                 // A closed object without properties must not become an open one.
                 out.entry("properties").or_insert_with(|| json!({}));
             }
@@ -314,16 +226,7 @@ impl<'a> Converter<'a> {
         Ok(())
     }
 
-    /// Returns the fields that identify the elements of an array, if these are conditions.
-    fn map_keys(&self, fields: &Fields) -> Vec<&'static str> {
-        let items = fields.get("items").and_then(|items| items["$ref"].as_str()?.strip_prefix("#/$defs/"));
-        let items = items.and_then(|name| self.definition(name));
-        let is_condition = items
-            .is_some_and(|(_, schema)| *schema == *Condition::json_schema(&mut SchemaGenerator::default()).as_value());
-        if is_condition { vec!["type"] } else { Vec::new() }
-    }
-
-    fn at(&mut self, name: &str, schema: &'a Value) -> Result<Fields, SchemaError> {
+    fn at(&mut self, name: &str, schema: &Value) -> Result<Fields, SchemaError> {
         self.path.push(name.to_owned());
         let converted = self.convert(schema);
         self.path.pop();
@@ -331,7 +234,7 @@ impl<'a> Converter<'a> {
     }
 
     fn error(&self, fault: impl Into<String>) -> SchemaError {
-        SchemaError::new(self.open[0], self.path.join("."), fault.into())
+        SchemaError::new(&self.path, fault)
     }
 }
 
@@ -343,20 +246,18 @@ fn array<'a>(fields: &'a Fields, keyword: &str) -> &'a [Value] {
 /// Returns the schema for one type, or for several.
 fn of_types(types: &Value) -> Fields {
     let Value::Array(types) = types else { return Fields::from_iter([("type".to_owned(), types.clone())]) };
-    let others = types.iter().filter(|name| *name != "null").filter_map(Value::as_str).map(of_type);
-    let others: Vec<_> = others.collect();
-    let is_nullable = others.len() < types.len();
-    let combined = either(others, "anyOf");
-    if is_nullable { with_null(combined) } else { combined }
+    either(types.iter().filter_map(Value::as_str).map(of_type).collect(), "anyOf")
 }
 
 /// Returns whether a schema accepts only `null`.
 fn is_null(schema: &Value) -> bool {
-    let of = &schema["type"];
-    *of == "null"
-        || *of == json!(["null"])
-        || schema.get("const") == Some(&Value::Null)
-        || schema["enum"] == json!([null])
+    schema["type"] == "null" || schema["enum"] == json!([null])
+}
+
+/// Returns whether a schema accepts all values or none.
+fn is_true_or_false(schema: &Fields) -> bool {
+    let is_only = |keyword: &str| schema.len() == 1 && schema.contains_key(keyword);
+    is_only(ANY_FIELDS) || (is_only("not") && schema["not"] == json!({}))
 }
 
 /// Completes a schema that will not be combined with another one.

@@ -206,7 +206,10 @@ fn kinds_are_discovered_served_and_withdrawn() {
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "widgets.example.com"},
         "spec": {
             "group": "example.com", "scope": "Namespaced", "names": {"kind": "Widget", "plural": "widgets"},
-            "versions": [{"name": "v1", "served": true}, {"name": "v2", "served": false}],
+            "versions": [
+                {"name": "v1", "served": true, "selectableFields": [{"jsonPath": ".spec.size"}]},
+                {"name": "v2", "served": false},
+            ],
         },
     });
     let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
@@ -216,6 +219,10 @@ fn kinds_are_discovered_served_and_withdrawn() {
     assert_eq!(get(&server, widgets).0, 200);
     assert_eq!(get(&server, "/apis/example.com/v1").1["resources"][0]["kind"], "Widget");
     assert_eq!(get(&server, "/apis/example.com").1["preferredVersion"]["version"], "v1");
+    for (field, code) in [("spec.size", 200), ("metadata.name", 200), ("metadata.labels.a", 400), ("spec.colour", 400)]
+    {
+        assert_eq!(get(&server, &format!("{widgets}?fieldSelector={field}%3Dx")).0, code, "{field}");
+    }
     server.withdraw(&WIDGET);
     assert_eq!(get(&server, widgets).0, 404);
     server.serve(WIDGET);

@@ -5,12 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use homeostat::{BoxError, CancellationToken, Context, ManualClock};
-use homeostat_kubernetes::{
-    ClusterConfig, CrdVersion, CustomResourceDefinition, Impersonation, Kubeconfig, KubernetesClient,
-};
+use homeostat_kubernetes::{ClusterConfig, CustomResourceDefinition, Impersonation, Kubeconfig, KubernetesClient};
 use homeostat_objects::{
-    Api, Client, ClientErrorKind, Condition, ConditionStatus, DeleteOptions, DynamicObject, Ignore, Kind, Object,
-    ObjectKey, ObjectMeta, Query,
+    Api, Client, ClientErrorKind, Condition, ConditionStatus, DeleteOptions, DynamicObject, Ignore, Kind,
+    KindDefinition, Object, ObjectKey, ObjectMeta, PrintColumn, Query,
 };
 use homeostat_testing::{ApiServer, ServerAnswer, ServerRule};
 use schemars::JsonSchema;
@@ -204,7 +202,7 @@ fn shape(name: &str) -> Shape {
 #[test]
 fn types_of_all_shapes_are_stored_as_they_are_and_checked() {
     let client = client();
-    let definition = CustomResourceDefinition::of::<Shape>().unwrap();
+    let definition = CustomResourceDefinition::new(&KindDefinition::described_by::<Shape>()).unwrap();
     remove(&client, definition.name());
     install(&client, &definition).unwrap();
     // Installing again changes nothing.
@@ -390,9 +388,12 @@ fn kept() -> KeptSpec {
 #[test]
 fn a_server_keeps_each_field_that_a_type_writes() {
     let client = client();
-    let version =
-        CrdVersion::of::<Kept>().scale_with_selector(".spec.replicas", ".status.replicas", ".status.selector");
-    let definition = CustomResourceDefinition::builder(version).build().unwrap();
+    let definition = KindDefinition::described_by::<Kept>().scale_with_selector(
+        ".spec.replicas",
+        ".status.replicas",
+        ".status.selector",
+    );
+    let definition = CustomResourceDefinition::new(&definition).unwrap();
     remove(&client, definition.name());
     install(&client, &definition).unwrap();
     let kinds = Api::<Kept>::new(client.clone());
@@ -445,11 +446,13 @@ homeostat_objects::object!(OldPlan, cluster, "plans.example.com", "v1beta1", kin
 #[test]
 fn all_served_versions_can_be_used() {
     let client = client();
-    let version =
-        CrdVersion::of::<Plan>().column("Name", "string", ".name").scale(".spec.replicas", ".status.replicas");
-    let old = CrdVersion::of::<OldPlan>().deprecated("use v1");
-    let definition =
-        CustomResourceDefinition::builder(version).version(old).short_name("pl").category("all").build().unwrap();
+    let stored = KindDefinition::described_by::<Plan>()
+        .short_name("pl")
+        .category("all")
+        .column(PrintColumn::string("Name", ".name"))
+        .scale(".spec.replicas", ".status.replicas");
+    let old = KindDefinition::described_by::<OldPlan>().deprecated("use v1");
+    let definition = CustomResourceDefinition::new(&stored).unwrap().with_version(&old).unwrap();
     remove(&client, definition.name());
     install(&client, &definition).unwrap();
     let old = OldPlan { metadata: ObjectMeta::new("", "a"), name: "first".to_owned() };
@@ -491,7 +494,7 @@ fn names_that_are_taken_are_refused_with_the_reason_of_the_server() {
 
 #[test]
 fn a_forbidden_installation_is_reported_as_forbidden() {
-    let definition = CustomResourceDefinition::of::<Plan>().unwrap();
+    let definition = CustomResourceDefinition::new(&KindDefinition::described_by::<Plan>()).unwrap();
     let error = install(&client_as(Some("nobody")), &definition).unwrap_err();
     let text = Chain(&*error).to_string();
     assert!(
@@ -504,7 +507,7 @@ fn a_forbidden_installation_is_reported_as_forbidden() {
 #[test]
 fn an_installation_ends_in_time_although_the_server_postpones_requests() {
     let hour = Duration::from_secs(3600);
-    let definition = CustomResourceDefinition::of::<Plan>().unwrap();
+    let definition = CustomResourceDefinition::new(&KindDefinition::described_by::<Plan>()).unwrap();
     let mut established = definition.to_json().clone();
     established["status"] = json!({"conditions": [{"type": "Established", "status": "True"}]});
     for timeout in [Duration::from_secs(8), hour] {

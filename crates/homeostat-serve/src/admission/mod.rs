@@ -8,7 +8,6 @@ mod serving;
 
 pub use self::hooks::{AdmissionOperation, AdmissionRequest, Rejection};
 pub use self::review::{AdmissionAnswer, AdmissionReviewer};
-pub use self::schema::SchemaFault;
 
 pub(crate) use self::admit::{AdmissionFailure, Admitted, UnknownFields, admit, admit_deletion};
 pub(crate) use self::hooks::AdmissionHooks;

@@ -8,7 +8,8 @@ use super::admit::{AdmissionFailure, Admitted, UnknownFields, admit, admit_delet
 use super::hooks::{AdmissionHooks, AdmissionOperation, AdmissionRequest};
 use super::schema::FieldFault;
 use crate::access::UserInfo;
-use crate::kinds::{KindRegistry, RegistryError, ServedResource};
+use crate::kinds::{KindRegistry, ServedResource};
+use homeostat_objects::DefinitionError;
 
 /// Answers `AdmissionReview` requests of a Kubernetes API server with the hooks of served kinds.
 ///
@@ -41,7 +42,7 @@ use crate::kinds::{KindRegistry, RegistryError, ServedResource};
 ///     },
 /// }));
 /// assert_eq!(review["response"]["allowed"], false);
-/// # Ok::<_, homeostat_serve::RegistryError>(())
+/// # Ok::<_, homeostat_objects::DefinitionError>(())
 /// ```
 #[derive(Clone, Debug)]
 pub struct AdmissionReviewer {
@@ -63,7 +64,7 @@ impl AdmissionReviewer {
     /// # Errors
     ///
     /// Returns an error if a kind is registered twice, or has an invalid schema or name.
-    pub fn new(kinds: impl IntoIterator<Item = ServedResource>) -> Result<Self, RegistryError> {
+    pub fn new(kinds: impl IntoIterator<Item = ServedResource>) -> Result<Self, DefinitionError> {
         Ok(Self { kinds: KindRegistry::new(kinds)? })
     }
 
@@ -239,14 +240,15 @@ mod tests {
 
     use super::*;
     use crate::admission::Rejection;
-    use homeostat_objects::Kind;
+    use homeostat_objects::{Kind, KindDefinition};
 
     fn reviewer() -> AdmissionReviewer {
         let spec = json!({"type": "object", "properties": {
             "cores": {"type": "integer", "minimum": 1}, "disk": {"type": "string", "default": "ssd"}, "owner": {"type": "string"},
         }});
-        let vms = ServedResource::new(Kind::namespaced("example.com", "v1", "Vm"))
-            .schema(json!({"type": "object", "properties": {"spec": spec}}))
+        let vms = KindDefinition::new(Kind::namespaced("example.com", "v1", "Vm"))
+            .schema(json!({"type": "object", "properties": {"spec": spec}}));
+        let vms = ServedResource::new(vms)
             .mutate(|request, vm| {
                 vm["spec"]["owner"] = json!(request.user.name);
                 Ok(())

@@ -8,10 +8,10 @@ use super::deadlines::WatchDeadlines;
 use super::namespaces::NamespaceFinder;
 use super::shared::ApiShared;
 use super::store::StoreHealth;
-use crate::kinds::{KindRegistry, RegistryError, ServedResource};
+use crate::kinds::{KindRegistry, ServedResource};
 use crate::sync::Mutex;
 use homeostat::base::Clock;
-use homeostat_objects::Client;
+use homeostat_objects::{Client, DefinitionError};
 
 /// The default size limit for admitted objects. Embedded clients have the same.
 const MOST_SIZE: usize = 1_536 * 1_024;
@@ -30,9 +30,11 @@ impl ObjectApiBuilder {
         Self { client, resources: Vec::new(), clock: Clock::system(), most_size: MOST_SIZE }
     }
 
-    /// Serves a kind.
-    pub fn serve(mut self, resource: ServedResource) -> Self {
-        self.resources.push(resource);
+    /// Serves a kind: a [`ServedResource`], or a [`KindDefinition`](homeostat_objects::KindDefinition) or
+    /// [`Kind`](homeostat_objects::Kind) without hooks. A version that is [not
+    /// served](homeostat_objects::KindDefinition::not_served) is left out.
+    pub fn serve(mut self, resource: impl Into<ServedResource>) -> Self {
+        self.resources.push(resource.into());
         self
     }
 
@@ -65,7 +67,11 @@ impl ObjectApiBuilder {
     ///
     /// Returns an error if a kind is registered twice, or has an invalid name, column or schema. The error names the
     /// kind.
-    pub fn build(self) -> Result<ObjectApi, RegistryError> {
+    ///
+    /// A keyword of a schema that would not be checked is an error that names it. This applies to CEL rules, `if`,
+    /// `dependentSchemas`, `unevaluatedItems` and all unknown keywords. Write a [hook](ServedResource::validate)
+    /// instead. An unknown `format`, and extensions that begin with `x-` but not with `x-kubernetes-`, have no effect.
+    pub fn build(self) -> Result<ObjectApi, DefinitionError> {
         let Self { client, resources, clock, most_size } = self;
         let kinds = Arc::new(KindRegistry::new(resources)?.with_namespaces()?);
         let deadlines = Arc::new(WatchDeadlines::new(clock.clone()));

@@ -67,7 +67,7 @@ fn resources(kinds: &KindRegistry, group: &str, version: &str) -> Option<Value> 
         let kind = resource.kind();
         let (name, namespaced) = (kind.name(), kind.is_namespaced());
         let mut entry = json!({
-            "name": kind.plural(), "singularName": resource.singular_name(), "namespaced": namespaced, "kind": name,
+            "name": kind.plural(), "singularName": resource.definition().singular_name(), "namespaced": namespaced, "kind": name,
             "verbs": verbs(resource),
         });
         put_lists(&mut entry, resource);
@@ -93,7 +93,8 @@ fn verbs(resource: &ServedResource) -> &'static [&'static str] {
 }
 
 fn put_lists(entry: &mut Value, resource: &ServedResource) {
-    for (field, names) in [("shortNames", resource.short_names()), ("categories", resource.categories())] {
+    let definition = resource.definition();
+    for (field, names) in [("shortNames", definition.short_names()), ("categories", definition.categories())] {
         if !names.is_empty() {
             entry[field] = names.into();
         }
@@ -127,7 +128,7 @@ fn response_kind(kind: &Kind) -> Value {
 fn aggregated_resource(resource: &ServedResource) -> Value {
     let kind = resource.kind();
     let mut entry = json!({
-        "resource": kind.plural(), "responseKind": response_kind(kind), "singularResource": resource.singular_name(),
+        "resource": kind.plural(), "responseKind": response_kind(kind), "singularResource": resource.definition().singular_name(),
         "scope": if kind.is_namespaced() { "Namespaced" } else { "Cluster" }, "verbs": verbs(resource),
     });
     put_lists(&mut entry, resource);
@@ -143,12 +144,13 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test, or its helper, that cannot continue has failed")]
 
     use super::*;
+    use homeostat_objects::KindDefinition;
 
     fn registry() -> KindRegistry {
-        let site = ServedResource::new(Kind::namespaced("example.com", "v1", "Site")).short_name("si").category("all");
+        let site = KindDefinition::new(Kind::namespaced("example.com", "v1", "Site")).short_name("si").category("all");
         let older = ServedResource::new(Kind::namespaced("example.com", "v1beta1", "Site"));
-        let node = ServedResource::new(Kind::cluster("", "v1", "Node")).with_status(false);
-        KindRegistry::new([site, older, node, ServedResource::virtual_namespaces()]).unwrap()
+        let node = KindDefinition::new(Kind::cluster("", "v1", "Node")).with_status(false);
+        KindRegistry::new([site.into(), older, node.into(), ServedResource::virtual_namespaces()]).unwrap()
     }
 
     fn discovered(path: &str, form: DiscoveryForm) -> Option<Value> {

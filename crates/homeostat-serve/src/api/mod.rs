@@ -59,9 +59,9 @@ use self::watch::{ServedWatch, now};
 use self::write::WriteCall;
 use crate::access::{Access, AccessTarget, Authorizer};
 use crate::http::{Handler, IncomingRequest, Reply, ReplyBody, canonical_path};
-use crate::kinds::{ObjectSource, RegistryError, ServedResource};
+use crate::kinds::{ObjectSource, ServedResource};
 use crate::sync::Mutex;
-use homeostat_objects::{Client, Kind, ObjectList, Query, SharedObject};
+use homeostat_objects::{Client, DefinitionError, Kind, ObjectList, Query, SharedObject};
 
 /// Serves a client's objects like a Kubernetes API server, to `kubectl` and other clients.
 ///
@@ -79,7 +79,9 @@ use homeostat_objects::{Client, Kind, ObjectList, Query, SharedObject};
 /// - Bodies are JSON, not YAML. Protocol buffers are read and written for `Lease`, `ConfigMap`, `Secret`, `Namespace`
 ///   and both kinds of `Event`. For other kinds they are refused, as Kubernetes does for custom resources. See which
 ///   [clients](crate::guide::clients) work, and with which settings.
-/// - Field selectors can use any field that the kind's schema knows. Without a schema, they can use any field.
+/// - If a definition names no selectable fields, field selectors can use any field that its schema knows. Without a
+///   schema, they can use any field.
+/// - The subresource `scale` is not served.
 /// - A dry run does not check owners, and does not delete dependents.
 /// - Two versions of a kind are two separate kinds. Objects are not converted between them.
 /// - A watch without a version lists the objects, and then sends the changes since. If the watch's client reads so
@@ -89,16 +91,16 @@ use homeostat_objects::{Client, Kind, ObjectList, Query, SharedObject};
 /// # Examples
 ///
 /// ```
-/// use homeostat_objects::{Kind, MemoryClient};
-/// use homeostat_serve::{ObjectApi, PrintColumn, ServedResource};
+/// use homeostat_objects::{Kind, KindDefinition, MemoryClient, PrintColumn};
+/// use homeostat_serve::ObjectApi;
 /// use std::sync::Arc;
 ///
-/// let sites = ServedResource::new(Kind::namespaced("example.com", "v1", "Site"))
+/// let sites = KindDefinition::new(Kind::namespaced("example.com", "v1", "Site"))
 ///     .short_name("si")
-///     .column(PrintColumn::new("Title", "string", ".spec.title"));
+///     .column(PrintColumn::string("Title", ".spec.title"));
 /// let api = ObjectApi::builder(Arc::new(MemoryClient::new())).serve(sites).serve_events().build()?;
 /// # let _ = api;
-/// # Ok::<_, homeostat_serve::RegistryError>(())
+/// # Ok::<_, homeostat_objects::DefinitionError>(())
 /// ```
 #[derive(Clone)]
 pub struct ObjectApi {
@@ -134,9 +136,9 @@ impl ObjectApi {
     /// # Errors
     ///
     /// Returns the errors of [`build`](ObjectApiBuilder::build). Then the served kinds do not change.
-    pub fn serve(&self, resource: ServedResource) -> Result<(), RegistryError> {
+    pub fn serve(&self, resource: impl Into<ServedResource>) -> Result<(), DefinitionError> {
         let mut shared = self.shared.lock();
-        *shared = shared.serving(shared.kinds.with(resource)?.with_namespaces()?);
+        *shared = shared.serving(shared.kinds.with(resource.into())?.with_namespaces()?);
         Ok(())
     }
 

@@ -11,7 +11,7 @@ use super::accept::{JSON, ObjectForm};
 use super::age::age;
 use super::protobuf;
 use crate::http::{Reply, ReplyBody};
-use crate::kinds::{PrintColumn, ServedResource};
+use crate::kinds::{ServedColumn, ServedResource};
 use homeostat_objects::{ObjectList, SharedObject, ValueRef};
 
 /// The part of the object in a table row, besides its cells.
@@ -165,7 +165,7 @@ impl ObjectView<'_> {
         out: &mut dyn Write,
     ) -> io::Result<()> {
         let columns = self.resource.columns();
-        let definitions = if heads { columns.iter().map(PrintColumn::head).collect() } else { Value::Null };
+        let definitions = if heads { columns.iter().map(ServedColumn::head).cloned().collect() } else { Value::Null };
         write!(
             out,
             "{{\"kind\":\"Table\",\"apiVersion\":\"meta.k8s.io/{version}\",\"metadata\":{metadata},\
@@ -202,7 +202,7 @@ pub(super) fn footprint(objects: &[SharedObject]) -> usize {
     objects.iter().map(|object| object.footprint() + size_of::<SharedObject>()).sum()
 }
 
-fn cell(column: &PrintColumn, object: &SharedObject, now: Timestamp) -> Value {
+fn cell(column: &ServedColumn, object: &SharedObject, now: Timestamp) -> Value {
     let value = column.value(object);
     if !column.is_date() {
         return value;
@@ -225,7 +225,7 @@ mod tests {
 
     use super::*;
     use crate::kinds::KindRegistry;
-    use homeostat_objects::Kind;
+    use homeostat_objects::{Kind, KindDefinition, PrintColumn};
 
     fn site(name: &str) -> SharedObject {
         json!({
@@ -237,10 +237,10 @@ mod tests {
     }
 
     fn view<R>(form: ObjectForm, rows: RowContent, run: impl FnOnce(&ObjectView<'_>) -> R) -> R {
-        let site = ServedResource::new(Kind::namespaced("example.com", "v1", "Site"))
-            .column(PrintColumn::new("Pages", "integer", ".spec.pages"))
-            .column(PrintColumn::new("Node", "string", ".spec.node").wide());
-        let kinds = KindRegistry::new([site]).unwrap();
+        let site = KindDefinition::new(Kind::namespaced("example.com", "v1", "Site"))
+            .column(PrintColumn::integer("Pages", ".spec.pages"))
+            .column(PrintColumn::string("Node", ".spec.node").wide());
+        let kinds = KindRegistry::new([site.into()]).unwrap();
         let now = "2024-05-01T10:02:30Z".parse().unwrap();
         run(&ObjectView { resource: kinds.iter().next().unwrap(), form, rows, now })
     }

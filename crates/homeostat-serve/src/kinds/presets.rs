@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 
-use super::column::PrintColumn;
+use super::column::{ComputedValue, ServedColumn};
 use super::core_event::{CORE_EVENT, CORE_SELECTABLE, SELECTABLE, STORED_EVENT};
 use super::resource::{ObjectSource, ServedResource};
-use homeostat_objects::{Kind, SharedObject, ValueRef};
+use homeostat_objects::{Kind, KindDefinition, PrintColumn, SharedObject, ValueRef};
 
 /// The kind of namespaces.
 pub(crate) const NAMESPACE: Kind = Kind::cluster("", "v1", "Namespace");
@@ -15,7 +15,7 @@ impl ServedResource {
     /// of `kubectl`: `Event` in the group `events.k8s.io`.
     #[must_use]
     pub fn events() -> Self {
-        event_columns(Self::new(STORED_EVENT), SELECTABLE)
+        events_of(STORED_EVENT, SELECTABLE)
     }
 
     /// Creates the kind of older events in the core group, with the columns of `kubectl`.
@@ -24,7 +24,7 @@ impl ServedResource {
     /// [`serve_events`](crate::ObjectApiBuilder::serve_events).
     #[must_use]
     pub fn core_events() -> Self {
-        event_columns(Self::new(CORE_EVENT), CORE_SELECTABLE)
+        events_of(CORE_EVENT, CORE_SELECTABLE)
     }
 
     /// Returns a view of [`events`](Self::events) in the form of the core group.
@@ -34,31 +34,35 @@ impl ServedResource {
 
     /// Returns the namespaces of a server that stores none: a namespace exists while it contains an object.
     pub(crate) fn virtual_namespaces() -> Self {
-        let status = PrintColumn::new("Status", "string", ".status.phase").description("The phase of the namespace.");
-        let namespaces = Self::new(NAMESPACE).short_name("ns").with_status(false).column(status);
-        Self { source: ObjectSource::Namespaces, ..namespaces }
+        let status = PrintColumn::string("Status", ".status.phase").description("The phase of the namespace.");
+        let namespaces = KindDefinition::new(NAMESPACE).short_name("ns").with_status(false).column(status);
+        Self { source: ObjectSource::Namespaces, ..Self::new(namespaces) }
     }
 }
 
-/// Adds the columns of events, with the name last and no age, and the selectable fields.
-fn event_columns(events: ServedResource, selectable: &'static [&'static str]) -> ServedResource {
-    let text = |name: &str, value: fn(&SharedObject) -> Value| PrintColumn::computed(name, "string", value);
-    let mut events = events
-        .short_name("ev")
-        .with_status(false)
-        .column(PrintColumn::computed("Last Seen", "date", last_seen).description("The time of the last occurrence."))
-        .column(PrintColumn::new("Type", "string", ".type").description("`Normal` or `Warning`."))
-        .column(PrintColumn::new("Reason", "string", ".reason").description("The reason, one word."))
-        .column(text("Object", regarded).description("The object of the event."))
-        .column(text("Subobject", |event| json!(read(event, REGARDING, "fieldPath"))).wide())
-        .column(text("Source", source).description("The component that reports, and its instance.").wide())
-        .column(text("Message", |event| json!(meta_string(event, &["message", "note"]).trim())))
-        .column(PrintColumn::computed("First Seen", "date", first_seen).wide())
-        .column(PrintColumn::computed("Count", "integer", count).format("int32").wide())
-        .column(text("Name", |event| json!(event.name())).format("name").wide());
-    events.has_all_columns = true;
-    events.selectable = Some(selectable);
-    events
+/// Returns events with their selectable fields, and with computed columns: the name is last, and there is no age.
+fn events_of(kind: Kind, selectable: &[&str]) -> ServedResource {
+    let text = |name: &str, path: &str| PrintColumn::string(name, path);
+    let columns: [(PrintColumn, ComputedValue); 10] = [
+        (PrintColumn::date("Last Seen", ".lastTimestamp").description("The time of the last occurrence."), last_seen),
+        (text("Type", ".type").description("`Normal` or `Warning`."), |event| field(event, "type")),
+        (text("Reason", ".reason").description("The reason, one word."), |event| field(event, "reason")),
+        (text("Object", ".regarding").description("The object of the event."), regarded),
+        (text("Subobject", ".regarding.fieldPath").wide(), |event| json!(read(event, REGARDING, "fieldPath"))),
+        (text("Source", ".source").description("The component that reports, and its instance.").wide(), source),
+        (text("Message", ".note"), |event| json!(meta_string(event, &["message", "note"]).trim())),
+        (PrintColumn::date("First Seen", ".firstTimestamp").wide(), first_seen),
+        (PrintColumn::integer("Count", ".count").format("int32").wide(), count),
+        (text("Name", ".metadata.name").format("name").wide(), |event| json!(event.name())),
+    ];
+    let definition = KindDefinition::new(kind).short_name("ev").with_status(false);
+    let definition = selectable.iter().fold(definition, |definition, path| definition.selectable_field(*path));
+    let columns = columns.iter().map(|(like, value)| ServedColumn::computed(like, *value)).collect();
+    ServedResource { columns, ..ServedResource::new(definition) }
+}
+
+fn field(event: &SharedObject, name: &str) -> Value {
+    event.get(name).map_or(Value::Null, ValueRef::to_value)
 }
 
 /// The field for the object of an event, in each group.

@@ -1,51 +1,10 @@
 //! All served kinds.
 
 use std::collections::BTreeMap;
-use std::error::Error;
-use std::fmt;
 
-use super::column::PrintColumn;
 use super::presets::NAMESPACE;
 use super::resource::ServedResource;
-use crate::admission::{SchemaFault, StructuralSchema};
-use homeostat::rt::Chain;
-use homeostat_objects::Kind;
-use homeostat_objects::store::{is_dns_label, is_subdomain};
-
-/// The error for a kind that cannot be served.
-#[derive(Clone, PartialEq, Eq)]
-pub struct RegistryError {
-    kind: Box<Kind>,
-    fault: KindFault,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum KindFault {
-    Schema(SchemaFault),
-    Other(String),
-}
-
-impl fmt::Display for RegistryError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.fault {
-            KindFault::Schema(fault) => write!(f, "{} cannot be served: {fault}", self.kind),
-            KindFault::Other(fault) => write!(f, "{} cannot be served: {fault}", self.kind),
-        }
-    }
-}
-
-impl fmt::Debug for RegistryError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&Chain(self), f)
-    }
-}
-
-impl Error for RegistryError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        // The message already includes the text of the fault.
-        None
-    }
-}
+use homeostat_objects::{DefinitionError, Kind};
 
 /// The served kinds, by group, version and plural.
 #[derive(Clone, Debug, Default)]
@@ -55,70 +14,51 @@ pub(crate) struct KindRegistry {
 
 impl KindRegistry {
     /// Checks and registers kinds.
-    pub(crate) fn new(resources: impl IntoIterator<Item = ServedResource>) -> Result<Self, RegistryError> {
+    pub(crate) fn new(resources: impl IntoIterator<Item = ServedResource>) -> Result<Self, DefinitionError> {
         let mut registry = Self::default();
         for resource in resources {
-            registry.register(resource)?;
+            registry.add(resource)?;
         }
         Ok(registry)
     }
 
     /// Returns these kinds and another one, which replaces the kind of the same name.
-    pub(crate) fn with(&self, resource: ServedResource) -> Result<Self, RegistryError> {
-        let mut registry = self.without(&resource.kind);
-        registry.register(resource)?;
+    pub(crate) fn with(&self, resource: ServedResource) -> Result<Self, DefinitionError> {
+        let mut registry = self.without(resource.kind());
+        registry.add(resource)?;
         Ok(registry)
     }
 
     /// Returns these kinds without one of them.
     pub(crate) fn without(&self, kind: &Kind) -> Self {
         let mut registry = self.clone();
-        registry.resources.retain(|_, known| !known.kind.is_named(&kind.api_version(), kind.name()));
+        registry.resources.retain(|_, known| !known.kind().is_named(&kind.api_version(), kind.name()));
         registry
     }
 
     /// Returns these kinds, and virtual namespaces if there are no others.
-    pub(crate) fn with_namespaces(mut self) -> Result<Self, RegistryError> {
-        if !self.resources.values().any(|known| known.kind == NAMESPACE) {
-            self.register(ServedResource::virtual_namespaces())?;
+    pub(crate) fn with_namespaces(mut self) -> Result<Self, DefinitionError> {
+        if !self.iter().any(|known| *known.kind() == NAMESPACE) {
+            self.add(ServedResource::virtual_namespaces())?;
         }
         Ok(self)
     }
 
-    fn register(&mut self, resource: ServedResource) -> Result<(), RegistryError> {
-        let kind = Box::new(resource.kind.clone());
-        self.add(resource).map_err(|fault| RegistryError { kind, fault })
-    }
-
-    fn add(&mut self, mut resource: ServedResource) -> Result<(), KindFault> {
-        let kind = &resource.kind;
-        let (group, version, plural) = (kind.group(), kind.version(), kind.plural().into_owned());
-        let fault = |fault: String| Err(KindFault::Other(fault));
-        if !group.is_empty() && !is_subdomain(group) {
-            return fault(format!("its group {group:?} is not a DNS subdomain"));
+    /// Checks a kind, and adds it if its version is served.
+    fn add(&mut self, mut resource: ServedResource) -> Result<(), DefinitionError> {
+        resource.compile()?;
+        let kind = resource.kind();
+        let fault = |fault: &str| Err(DefinitionError::new(kind, fault));
+        if self.iter().any(|known| known.kind() == kind) {
+            return fault("is registered twice");
         }
-        if kind.name().is_empty() || !kind.name().bytes().all(|letter| letter.is_ascii_alphanumeric()) {
-            return fault("its name must have letters and digits only".to_owned());
-        }
-        for (what, name) in [("version", version), ("plural", &plural)] {
-            if !is_dns_label(name) {
-                return fault(format!("its {what} {name:?} must have lower-case letters, digits and '-' only"));
-            }
-        }
-        if let Some(known) = self.resources.values().find(|known| known.kind == *kind) {
-            return fault(format!("{} is registered twice", known.kind));
-        }
-        let place = (group.to_owned(), version.to_owned(), plural);
+        let place = (kind.group().to_owned(), kind.version().to_owned(), kind.plural().into_owned());
         if let Some(known) = self.resources.get(&place) {
-            return fault(format!("{} has the same plural", known.kind));
+            return fault(&format!("{} has the same plural", known.kind()));
         }
-        let given = std::mem::take(&mut resource.columns);
-        let columns = if resource.has_all_columns { given } else { with_name_and_age(given) };
-        let columns: Result<Vec<_>, _> = columns.into_iter().map(PrintColumn::read).collect();
-        resource.columns = columns.map_err(KindFault::Other)?;
-        resource.schema =
-            resource.given_schema.as_ref().map(StructuralSchema::new).transpose().map_err(KindFault::Schema)?;
-        self.resources.insert(place, resource);
+        if resource.definition().is_served() {
+            self.resources.insert(place, resource);
+        }
         Ok(())
     }
 
@@ -138,7 +78,10 @@ impl KindRegistry {
         group: &'a str,
         version: &'a str,
     ) -> impl Iterator<Item = &'a ServedResource> {
-        self.iter().filter(move |resource| resource.kind.group() == group && resource.kind.version() == version)
+        self.iter().filter(move |resource| {
+            let kind = resource.kind();
+            kind.group() == group && kind.version() == version
+        })
     }
 
     /// Returns the groups with their versions, preferred version first. Always includes the core group.
@@ -155,19 +98,6 @@ impl KindRegistry {
         }
         groups
     }
-}
-
-/// Adds a column with the name at the beginning. Adds one with the age at the end, unless there is one.
-fn with_name_and_age(mut columns: Vec<PrintColumn>) -> Vec<PrintColumn> {
-    let name = PrintColumn::computed("Name", "string", |object| object.name().into())
-        .format("name")
-        .description("The name of the object, unique for its kind and namespace.");
-    if !columns.iter().any(|column| column.name().eq_ignore_ascii_case("age")) {
-        let age = PrintColumn::new("Age", "date", ".metadata.creationTimestamp");
-        columns.push(age.description("The time since the creation."));
-    }
-    columns.insert(0, name);
-    columns
 }
 
 /// The rank of a version: stable, then beta, then alpha, then others, and newer ones first.
@@ -193,6 +123,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use homeostat_objects::{Kind, KindDefinition, PrintColumn};
 
     fn kind(group: &'static str, version: &'static str, name: &'static str) -> ServedResource {
         ServedResource::new(Kind::namespaced(group, version, name))
@@ -214,13 +145,21 @@ mod tests {
     fn unusable_kinds_are_refused_by_name() {
         let fault = |resources: Vec<ServedResource>| KindRegistry::new(resources).unwrap_err().to_string();
         let site = || kind("example.com", "v1", "Site");
-        assert!(fault(vec![site(), site()]).contains("registered twice"));
+        assert_eq!(fault(vec![site(), site()]), "Site.example.com/v1: is registered twice");
+        let other = KindDefinition::new(Kind::namespaced("example.com", "v1", "Page").with_plural("sites"));
+        assert!(fault(vec![site(), other.into()]).ends_with("Site.example.com/v1 has the same plural"));
         assert!(fault(vec![kind("a b", "v1", "Site")]).contains("\"a b\""));
-        assert!(fault(vec![kind("", "V1", "Site")]).contains("\"V1\""));
-        assert!(fault(vec![kind("", "v1", "Si te")]).contains("letters and digits"));
-        let column = |kind: &str, path: &str| site().column(PrintColumn::new("Pages", kind, path));
-        assert!(fault(vec![column("integer", "status")]).contains("column \"Pages\""));
-        assert!(fault(vec![column("int", ".status")]).contains("\"int\""));
-        assert!(fault(vec![site().schema(json!({"properties": {"a": {"pattern": "("}}}))]).contains("schema of a"));
+        let definition = || KindDefinition::new(Kind::namespaced("example.com", "v1", "Site"));
+        let column = PrintColumn::integer("Pages", "status");
+        assert!(fault(vec![definition().column(column).into()]).contains("column \"Pages\""));
+        let schema = json!({"properties": {"a": {"pattern": "("}}});
+        assert!(fault(vec![definition().schema(schema).into()]).contains("schema of a"));
+    }
+
+    #[test]
+    fn versions_that_are_not_served_are_left_out() {
+        let old = KindDefinition::new(Kind::namespaced("example.com", "v1alpha1", "Site")).not_served();
+        let registry = KindRegistry::new([old.into(), kind("example.com", "v1", "Site")]).unwrap();
+        assert_eq!(registry.groups()["example.com"], ["v1"]);
     }
 }

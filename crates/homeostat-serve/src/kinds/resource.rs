@@ -1,65 +1,38 @@
 //! One served kind.
 
-use std::any::TypeId;
 use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::column::PrintColumn;
+use super::column::ServedColumn;
 use crate::admission::{AdmissionHooks, AdmissionRequest, Rejection, StructuralSchema};
-use homeostat_objects::{Kind, Object};
+use homeostat_objects::{DefinitionError, Kind, KindDefinition, PrintColumn};
 
-/// A kind that an [`ObjectApi`](crate::ObjectApi) serves: its names, columns, schema and hooks.
+/// A kind that an [`ObjectApi`](crate::ObjectApi) serves: its definition and its hooks.
+///
+/// A [`KindDefinition`] or a [`Kind`] alone is a served kind without hooks.
 ///
 /// # Examples
 ///
 /// ```
-/// use homeostat_objects::{Kind, ObjectMeta};
-/// use homeostat_serve::{PrintColumn, Rejection, ServedResource};
-/// use serde::{Deserialize, Serialize};
-/// use serde_json::json;
+/// use homeostat_objects::{Kind, KindDefinition, PrintColumn};
+/// use homeostat_serve::{Rejection, ServedResource};
 ///
-/// #[derive(Clone, Serialize, Deserialize)]
-/// struct Site {
-///     metadata: ObjectMeta,
-///     spec: SiteSpec,
-/// }
-///
-/// #[derive(Clone, Serialize, Deserialize)]
-/// struct SiteSpec {
-///     title: String,
-/// }
-///
-/// homeostat_objects::object!(Site, namespaced, "example.com", "v1");
-///
-/// let sites = ServedResource::of::<Site>()
+/// let sites = KindDefinition::new(Kind::namespaced("example.com", "v1", "Site"))
 ///     .short_name("si")
-///     .category("all")
-///     .column(PrintColumn::new("Title", "string", ".spec.title"))
-///     // With the crate `schemars`: `.schema(schemars::schema_for!(Site).to_value())`
-///     .schema(json!({"type": "object", "required": ["spec"], "properties": {
-///         "spec": {"type": "object", "required": ["title"], "properties": {"title": {"type": "string", "minLength": 1}}},
-///     }}))
-///     .validate(|request, site| match site["spec"]["title"].as_str() {
-///         Some("admin") if request.user.name != "root" => Err(Rejection::forbidden("only root may use this title")),
-///         _ => Ok(()),
-///     });
+///     .column(PrintColumn::string("Title", ".spec.title"));
+/// let sites = ServedResource::new(sites).validate(|request, site| match site["spec"]["title"].as_str() {
+///     Some("admin") if request.user.name != "root" => Err(Rejection::forbidden("only root may use this title")),
+///     _ => Ok(()),
+/// });
 /// # let _ = sites;
 /// ```
 #[derive(Clone, Debug)]
 pub struct ServedResource {
-    pub(super) kind: Kind,
-    pub(super) singular: String,
-    pub(super) short_names: Vec<String>,
-    pub(super) categories: Vec<String>,
-    pub(super) has_status: bool,
-    pub(super) columns: Vec<PrintColumn>,
-    /// Whether the columns already include the name and the age, if these are shown at all.
-    pub(super) has_all_columns: bool,
-    /// The fields besides name and namespace that field selectors can use. `None` means those that the schema knows.
-    pub(super) selectable: Option<&'static [&'static str]>,
-    /// The schema as given. It is compiled when the kind is registered.
-    pub(super) given_schema: Option<Value>,
+    pub(super) definition: KindDefinition,
+    /// All columns. The registry fills them in. Predefined kinds have their own.
+    pub(super) columns: Vec<ServedColumn>,
+    /// The compiled schema of a registered kind.
     pub(super) schema: Option<StructuralSchema>,
     pub(super) hooks: AdmissionHooks,
     pub(super) source: ObjectSource,
@@ -91,82 +64,16 @@ pub(crate) enum ObjectSource {
 }
 
 impl ServedResource {
-    /// Creates a kind with a status and without a schema. Its plural is the plural of `kind`.
+    /// Creates a kind without hooks.
     #[must_use]
-    pub fn new(kind: Kind) -> Self {
+    pub fn new(definition: impl Into<KindDefinition>) -> Self {
         Self {
-            singular: kind.name().to_lowercase(),
-            kind,
-            short_names: Vec::new(),
-            categories: Vec::new(),
-            has_status: true,
+            definition: definition.into(),
             columns: Vec::new(),
-            has_all_columns: false,
-            selectable: None,
-            given_schema: None,
             schema: None,
             hooks: AdmissionHooks::default(),
             source: ObjectSource::default(),
         }
-    }
-
-    /// Creates the kind of a type. It has a status if the type has one.
-    #[must_use]
-    pub fn of<T: Object>() -> Self {
-        const { T::KIND.assert_known() };
-        Self::new(T::KIND).with_status(TypeId::of::<T::Status>() != TypeId::of::<()>())
-    }
-
-    /// Sets the singular name. Default: the kind's name in lower case.
-    #[must_use]
-    pub fn singular(self, singular: impl Into<String>) -> Self {
-        Self { singular: singular.into(), ..self }
-    }
-
-    /// Adds a short name. With `si`, `kubectl get si` works.
-    #[must_use]
-    pub fn short_name(mut self, name: impl Into<String>) -> Self {
-        self.short_names.push(name.into());
-        self
-    }
-
-    /// Adds a category. With `all`, `kubectl get all` includes this kind.
-    #[must_use]
-    pub fn category(mut self, category: impl Into<String>) -> Self {
-        self.categories.push(category.into());
-        self
-    }
-
-    /// Sets whether the kind has the subresource `status`.
-    #[must_use]
-    pub fn with_status(self, has_status: bool) -> Self {
-        Self { has_status, ..self }
-    }
-
-    /// Adds a column after the name. The last column is the age, unless one of the columns is named `Age`.
-    #[must_use]
-    pub fn column(mut self, column: PrintColumn) -> Self {
-        self.columns.push(column);
-        self
-    }
-
-    /// Sets the schema of the objects: a structural Kubernetes schema, or the schema that the crate `schemars`
-    /// generates for a type.
-    ///
-    /// Fields that the schema does not know are not stored. Missing fields get their defaults. Objects that violate
-    /// the schema are refused. The schema cannot describe `apiVersion`, `kind` and `metadata`.
-    ///
-    /// If a keyword would not be checked, [`build`](crate::ObjectApiBuilder::build) returns an error that names
-    /// it. This applies to CEL rules, `if`, `dependentSchemas`, `unevaluatedItems` and all unknown keywords. Write a
-    /// [hook](Self::validate) instead. An unknown `format`, and extensions that begin with `x-` but not with
-    /// `x-kubernetes-`, have no effect.
-    ///
-    /// Field selectors can use the fields that the schema knows: `kubectl get sites --field-selector spec.title=Home`.
-    ///
-    /// Without a schema, all fields are stored unchanged.
-    #[must_use]
-    pub fn schema(self, schema: Value) -> Self {
-        Self { given_schema: Some(schema), ..self }
     }
 
     /// Adds a hook that changes objects before they are checked and written.
@@ -210,7 +117,25 @@ impl ServedResource {
     /// Returns the kind.
     #[must_use]
     pub fn kind(&self) -> &Kind {
-        &self.kind
+        self.definition.kind()
+    }
+
+    /// Checks the definition, and compiles its columns and its schema.
+    pub(super) fn compile(&mut self) -> Result<(), DefinitionError> {
+        self.definition.check()?;
+        if self.columns.is_empty() {
+            let name = PrintColumn::string("Name", ".metadata.name")
+                .format("name")
+                .description("The name of the object, unique for its kind and namespace.");
+            self.columns = std::iter::once(name).chain(self.definition.columns()).map(ServedColumn::from).collect();
+        }
+        let schema = StructuralSchema::of(&self.definition);
+        self.schema = schema.map_err(|fault| DefinitionError::new(self.kind(), fault))?;
+        Ok(())
+    }
+
+    pub(crate) fn definition(&self) -> &KindDefinition {
+        &self.definition
     }
 
     pub(crate) fn hooks(&self) -> &AdmissionHooks {
@@ -222,35 +147,25 @@ impl ServedResource {
     }
 
     pub(crate) fn has_status(&self) -> bool {
-        self.has_status
+        self.definition.has_status()
     }
 
-    pub(crate) fn singular_name(&self) -> &str {
-        &self.singular
-    }
-
-    pub(crate) fn short_names(&self) -> &[String] {
-        &self.short_names
-    }
-
-    pub(crate) fn categories(&self) -> &[String] {
-        &self.categories
-    }
-
-    pub(crate) fn columns(&self) -> &[PrintColumn] {
+    pub(crate) fn columns(&self) -> &[ServedColumn] {
         &self.columns
     }
 
-    /// Returns whether field selectors can use the field at this path. Without a schema, they can use any field.
+    /// Returns whether field selectors can use the field at this path. If the definition names no fields, they can use
+    /// those that the schema knows, or any field if there is no schema.
     pub(crate) fn is_selectable(&self, path: &str) -> bool {
-        match (path.split_once('.'), self.selectable, &self.schema) {
-            (Some(("metadata", field)), Some(_), _) => ["name", "namespace"].contains(&field),
-            (Some(("metadata", field)), None, _) => METADATA
+        let selectable = self.definition.selectable_fields();
+        match (path.split_once('.'), &self.schema) {
+            (Some(("metadata", field)), _) if !selectable.is_empty() => ["name", "namespace"].contains(&field),
+            (Some(("metadata", field)), _) => METADATA
                 .iter()
                 .any(|known| field.strip_prefix(known).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))),
-            (_, Some(selectable), _) => selectable.contains(&path),
-            (_, None, Some(schema)) => schema.knows(path),
-            (_, None, None) => true,
+            _ if !selectable.is_empty() => selectable.iter().any(|known| known.trim_start_matches('.') == path),
+            (_, Some(schema)) => schema.knows(path),
+            (_, None) => true,
         }
     }
 
@@ -261,5 +176,17 @@ impl ServedResource {
     /// Returns whether writes need admission, because there are a schema or hooks.
     pub(crate) fn admits_writes(&self) -> bool {
         self.schema.is_some() || !self.hooks.ignore_writes()
+    }
+}
+
+impl From<KindDefinition> for ServedResource {
+    fn from(definition: KindDefinition) -> Self {
+        Self::new(definition)
+    }
+}
+
+impl From<Kind> for ServedResource {
+    fn from(kind: Kind) -> Self {
+        Self::new(kind)
     }
 }

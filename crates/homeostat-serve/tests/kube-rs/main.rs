@@ -14,8 +14,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use homeostat::Running;
-use homeostat_objects::{Kind, MemoryClient};
-use homeostat_serve::{Access, AccessTarget, ObjectApi, PrintColumn, ServedResource, Server, ServerControl};
+use homeostat_objects::{Kind, KindDefinition, MemoryClient, PrintColumn};
+use homeostat_serve::{Access, AccessTarget, ObjectApi, Server, ServerControl};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Api, PostParams};
 use kube::core::Status;
@@ -62,10 +62,10 @@ impl Door {
         let objects = MemoryClient::builder().versions_by_time().build();
         let definition = serde_json::to_value(Site::crd()).unwrap();
         let schema = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"].clone();
-        let title = PrintColumn::new("Title", "string", ".spec.title");
+        let title = PrintColumn::string("Title", ".spec.title");
         let api = ObjectApi::builder(Arc::new(objects))
-            .serve(ServedResource::new(SITE).short_name("si").column(title).schema(schema))
-            .serve(ServedResource::new(Kind::namespaced("", "v1", "ConfigMap")).with_status(false))
+            .serve(KindDefinition::new(SITE).short_name("si").column(title).schema(schema))
+            .serve(KindDefinition::new(Kind::namespaced("", "v1", "ConfigMap")).with_status(false))
             .serve_events();
         let api = api.build().unwrap();
         let (started, watches) = watch::channel(0);

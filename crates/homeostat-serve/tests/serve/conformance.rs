@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use homeostat::Running;
 use homeostat_kubernetes::{ClusterConfig, KubernetesClient};
-use homeostat_objects::{Client, MemoryClient};
+use homeostat_objects::{Client, KindDefinition, MemoryClient};
 use homeostat_serve::{ObjectApi, ServedResource, Server, ServerControl};
 use homeostat_testing::conformance::{Backend, WIDGET, ZONE};
 use serde_json::json;
@@ -47,12 +47,15 @@ fn door(resources: [ServedResource; 2]) -> Arc<dyn Client> {
 }
 
 fn kinds() -> [ServedResource; 2] {
-    [ServedResource::new(WIDGET), ServedResource::new(ZONE)]
+    [WIDGET.into(), ZONE.into()]
 }
 
 fn admitted_kinds() -> [ServedResource; 2] {
     let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
-    kinds().map(|kind| kind.schema(schema.clone()).mutate(|_, _| Ok(())).validate(|_, _| Ok(())))
+    [WIDGET, ZONE].map(|kind| {
+        let definition = KindDefinition::new(kind).schema(schema.clone());
+        ServedResource::new(definition).mutate(|_, _| Ok(())).validate(|_, _| Ok(()))
+    })
 }
 
 impl Backend for Plain {

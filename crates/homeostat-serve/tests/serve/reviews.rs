@@ -7,7 +7,7 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use homeostat::Running;
 use homeostat::base::StartErrorKind;
-use homeostat_objects::Kind;
+use homeostat_objects::{Kind, KindDefinition};
 use homeostat_serve::{
     Access, AccessTarget, AdmissionReviewer, Rejection, ServedResource, Server, ServerBuilder, ServerControl, UserInfo,
 };
@@ -25,8 +25,9 @@ fn reviewer() -> AdmissionReviewer {
     let spec = json!({"type": "object", "properties": {
         "cores": {"type": "integer", "minimum": 1}, "disk": {"type": "string", "default": "ssd"}, "owner": {"type": "string"},
     }});
-    let vms = ServedResource::new(Kind::namespaced("example.com", "v1", "Vm"))
-        .schema(json!({"type": "object", "properties": {"spec": spec}}))
+    let vms = KindDefinition::new(Kind::namespaced("example.com", "v1", "Vm"))
+        .schema(json!({"type": "object", "properties": {"spec": spec}}));
+    let vms = ServedResource::new(vms)
         .mutate(|request, vm| {
             vm["spec"]["owner"] = request.user.name.as_str().into();
             Ok(())

@@ -12,12 +12,12 @@ use std::sync::Arc;
 
 use serde_json::json;
 
-use self::definitions::BUILT_IN;
+use self::definitions::{BUILT_IN, built_in, strict};
 use self::shared::ServerShared;
 use homeostat::base::Running;
 use homeostat::rt::Nanos;
-use homeostat_objects::{Kind, MemoryClient};
-use homeostat_serve::{IncomingRequest, ObjectApi, ServedResource, Server, ServerControl};
+use homeostat_objects::{Kind, KindDefinition, MemoryClient};
+use homeostat_serve::{IncomingRequest, ObjectApi, Server, ServerControl};
 
 pub use self::answer::ServerAnswer;
 pub use self::rule::ServerRule;
@@ -38,8 +38,8 @@ const MOST_CONNECTIONS: usize = 4_096;
 ///
 /// # Limits
 ///
-/// There is no authentication, no admission and no schemas. Namespaces need not exist. The body of a request has at
-/// most 3 MiB. [`ObjectApi`] lists the differences from Kubernetes.
+/// There is no authentication and no admission. The schemas of custom resource definitions are ignored. Namespaces need
+/// not exist. The body of a request has at most 3 MiB. [`ObjectApi`] lists the differences from Kubernetes.
 ///
 /// # Examples
 ///
@@ -93,7 +93,7 @@ impl ApiServer {
     /// Returns an error if the operating system refuses a port or a thread.
     pub fn with_client(client: MemoryClient) -> io::Result<Self> {
         let api = ObjectApi::builder(Arc::new(client.clone())).serve_events();
-        let api = BUILT_IN.into_iter().fold(api, |api, kind| api.serve(ServedResource::new(kind)));
+        let api = BUILT_IN.into_iter().fold(api, |api, kind| api.serve(built_in(kind)));
         let api = api.build().map_err(io::Error::other)?;
         let shared = Arc::new(ServerShared::new(client, api));
         let answering = Arc::clone(&shared);
@@ -144,8 +144,8 @@ impl ApiServer {
     ///
     /// Panics if no server can serve the kind, for example because of its name.
     #[expect(clippy::panic, reason = "documented")]
-    pub fn serve(&self, kind: Kind) {
-        self.shared.api.serve(ServedResource::new(kind)).unwrap_or_else(|error| panic!("{error}"));
+    pub fn serve(&self, kind: impl Into<KindDefinition>) {
+        self.shared.api.serve(strict(kind.into())).unwrap_or_else(|error| panic!("{error}"));
     }
 
     /// Stops serving a kind. Requests for it get 404. Its objects and its open watches stay.

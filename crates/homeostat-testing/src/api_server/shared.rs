@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use homeostat::base::Clock;
 use homeostat::rt::Monitor;
-use homeostat_objects::{Kind, MemoryClient, Query};
+use homeostat_objects::{Kind, MemoryClient};
 use homeostat_serve::{IncomingRequest, NextHandler, ObjectApi, Reply};
 
 use super::answer::ServerAnswer;
@@ -49,10 +49,6 @@ impl ServerShared {
         if let "/readyz" | "/livez" | "/healthz" = request.path() {
             return Reply::empty(200).with_body("text/plain", "ok");
         }
-        if let Some(field) = unknown_field(request) {
-            let message = format!("field label not supported: {field}");
-            return ServerAnswer::error(400, "BadRequest", &message).reply(request, |_| Reply::hang_up());
-        }
         let is_plain = IMPERSONATION.iter().all(|name| request.header(name).is_none());
         let plain = || IMPERSONATION.iter().fold(request.clone(), |request, name| request.without_header(name));
         let reply = if is_plain { next.answer(request) } else { next.answer(&plain()) };
@@ -62,13 +58,4 @@ impl ServerShared {
         }
         reply
     }
-}
-
-/// Returns a field that no API server can select by, if the request selects by one. The kinds here have no schemas, and
-/// the object API selects by any field of such a kind.
-fn unknown_field(request: &IncomingRequest) -> Option<String> {
-    let has_more = request.path().split('/').any(|segment| ["events", "pods"].contains(&segment));
-    let mut query = Query::all();
-    query.fields = request.parameter("fieldSelector").filter(|_| !has_more)?.parse().ok()?;
-    query.fields.paths().find(|path| !path.starts_with("metadata.name")).map(str::to_owned)
 }

@@ -48,8 +48,8 @@ fn keywords_that_a_server_lacks_are_refused_by_name() {
         "unknown",
     ] {
         let error = converted_with(&json!({"type": "object", keyword: {}}), &json!({})).unwrap_err();
-        let expected = format!("Thing: spec: a schema of Kubernetes cannot have the keyword {keyword:?}; use a rule");
-        assert!(error.starts_with(&expected), "{error}");
+        let expected = format!("the schema of spec is unusable: the keyword {keyword:?} is not supported");
+        assert!(error.starts_with(&expected) && error.contains("a rule in CEL"), "{error}");
     }
 }
 
@@ -129,15 +129,18 @@ fn excluded_values_are_refused_where_a_server_can_do_that() {
         (json!({"type": "string"}), "\"type\""),
         (json!({"required": ["c"]}), "the field \"c\", which the schema around it does not describe"),
         (json!({"properties": {"c": {}}}), "the field \"c\", which the schema around it does not describe"),
-        (json!({"additionalProperties": false}), "\"additionalProperties\""),
         (json!({"const": null}), "the value null"),
     ] {
         let schema = json!({"type": "object", "properties": {"a": {"type": "integer"}}, "not": excluded});
         let error = converted_with(&schema, &json!({})).unwrap_err();
-        let expected =
-            format!("Thing: spec: a schema of Kubernetes cannot have {part} within the keyword \"not\"; use a rule");
+        let expected = format!(
+            "the schema of spec is unusable: a schema of Kubernetes cannot have {part} within the keyword \"not\"; use a rule"
+        );
         assert!(error.starts_with(&expected), "{error}");
     }
+    let closed = json!({"type": "object", "not": {"additionalProperties": false}});
+    let error = converted_with(&closed, &json!({})).unwrap_err();
+    assert!(error.contains("the keyword \"additionalProperties\" is not supported within \"not\""), "{error}");
 }
 
 #[test]
@@ -200,7 +203,7 @@ fn types_with_any_name_are_found() {
     );
     for reference in ["#/$defs/Missing", "https://example.com/schema"] {
         let error = converted_with(&json!({"$ref": reference}), &json!({})).unwrap_err();
-        assert_eq!(error, format!("Thing: spec: the schema refers to {reference:?}, which it does not define"));
+        assert_eq!(error, format!("the schema of spec is unusable: it refers to {reference:?}, which is not defined"));
     }
     assert!(converted_with(&json!({"$ref": "#"}), &json!({})).unwrap_err().contains("contains itself"));
 }
@@ -260,4 +263,17 @@ fn sets_have_no_null() {
     assert_eq!(set(json!("string")), json!("set"));
     assert_eq!(set(json!(["string", "null"])), json!(null));
     assert_eq!(set(json!("object")), json!(null));
+}
+
+#[test]
+fn a_list_is_a_map_by_the_keys_that_the_type_of_its_elements_names() {
+    let item = json!({
+        "type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"], "x-list-map-keys": ["name"],
+    });
+    let inline = converted(&json!({"type": "array", "items": item}));
+    let named = json!({"type": "array", "items": {"$ref": "#/$defs/Item"}});
+    let named = converted_with(&named, &json!({"Item": item})).unwrap();
+    assert_eq!(inline, named);
+    assert_eq!(inline["x-kubernetes-list-map-keys"], json!(["name"]));
+    refuses(&inline, &[json!([{"name": "a"}, {"name": "a"}])]);
 }

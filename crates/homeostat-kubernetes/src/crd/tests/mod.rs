@@ -14,10 +14,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::install::{InstallProgress, progress};
-use super::{CrdVersion, CustomResourceDefinition, InstallError};
+use super::version::object_schema;
+use super::{CustomResourceDefinition, InstallError};
 use homeostat::base::{CancellationToken, ManualClock};
 use homeostat::run::Context;
-use homeostat_objects::{Client, Condition, MemoryClient, ObjectKey, ObjectMeta, SharedObject};
+use homeostat_objects::{
+    Client, Condition, KindDefinition, MemoryClient, ObjectKey, ObjectMeta, PrintColumn, SharedObject,
+};
 
 /// A struct with a spec of this type.
 #[derive(Clone, Serialize, Deserialize, JsonSchema)]
@@ -48,7 +51,7 @@ fn schema_of<S>() -> Value
 where
     S: Clone + Serialize + serde::de::DeserializeOwned + Send + Sync + JsonSchema + 'static,
 {
-    CrdVersion::of::<Thing<S>>().schema.unwrap()["properties"]["spec"].clone()
+    object_schema(&KindDefinition::described_by::<Thing<S>>()).unwrap()["properties"]["spec"].clone()
 }
 
 #[test]
@@ -294,8 +297,13 @@ struct Cut {
 
 #[test]
 fn a_type_that_contains_itself_is_an_error_that_names_it() {
-    let error = CustomResourceDefinition::of::<Thing<Tree>>().unwrap_err().to_string();
-    assert!(error.starts_with("Thing: spec.leaves.items.tree: the type Tree contains itself"), "{error}");
+    let error = CustomResourceDefinition::new(&KindDefinition::described_by::<Thing<Tree>>()).unwrap_err().to_string();
+    assert!(
+        error.starts_with(
+            "Thing.example.com/v1: the schema of spec.leaves.items.tree is unusable: the type Tree contains itself"
+        ),
+        "{error}"
+    );
     assert!(error.contains(r#"#[schemars(with = "serde_json::Value")]"#), "{error}");
     // A type may occur twice side by side.
     assert_eq!(schema_of::<Cut>()["properties"]["below"], any_value());
@@ -322,10 +330,12 @@ struct Fine {
 
 #[test]
 fn extensions_are_kept_and_unknown_keywords_are_errors() {
-    let error = CustomResourceDefinition::of::<Thing<Extended>>().unwrap_err().to_string();
+    let error =
+        CustomResourceDefinition::new(&KindDefinition::described_by::<Thing<Extended>>()).unwrap_err().to_string();
     assert_eq!(
         error,
-        "Thing: spec.odd: a schema of Kubernetes cannot have the keyword \"if\"; use a rule in CEL (x-kubernetes-validations) instead"
+        "Thing.example.com/v1: the schema of spec.odd is unusable: the keyword \"if\" is not supported; leave it out, and \
+         use a validate hook or a rule in CEL (x-kubernetes-validations) instead"
     );
     let schema = schema_of::<Fine>();
     let conditions = &schema["properties"]["conditions"];
@@ -369,10 +379,14 @@ mod kinds {
 }
 
 fn scaled() -> CustomResourceDefinition {
-    let version = CrdVersion::of::<Scaled>().column("Replicas", "integer", ".status.replicas");
-    let version = version.wide_column("Number", "integer", ".spec.number").scale(".spec.number", ".status.replicas");
-    let old = CrdVersion::of::<OldScaled>().deprecated("use v1");
-    CustomResourceDefinition::builder(version).version(old).short_name("sc").category("all").build().unwrap()
+    let stored = KindDefinition::described_by::<Scaled>()
+        .short_name("sc")
+        .category("all")
+        .column(PrintColumn::integer("Replicas", ".status.replicas"))
+        .column(PrintColumn::integer("Number", ".spec.number").wide().format("int32").description("The number."))
+        .scale(".spec.number", ".status.replicas");
+    let old = KindDefinition::described_by::<OldScaled>().deprecated("use v1");
+    CustomResourceDefinition::new(&stored).unwrap().with_version(&old).unwrap()
 }
 
 #[test]
@@ -403,7 +417,10 @@ fn a_definition_has_names_versions_columns_and_subresources() {
             },
             "additionalPrinterColumns": [
                 {"name": "Replicas", "type": "integer", "jsonPath": ".status.replicas"},
-                {"name": "Number", "type": "integer", "jsonPath": ".spec.number", "priority": 1},
+                {"name": "Number", "type": "integer", "jsonPath": ".spec.number", "priority": 1, "format": "int32",
+                    "description": "The number."},
+                {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp",
+                    "description": "The time since the creation."},
             ],
             "schema": {"openAPIV3Schema": {
                 "type": "object", "required": ["spec"],
@@ -427,12 +444,21 @@ fn a_definition_has_names_versions_columns_and_subresources() {
 }
 
 #[test]
+fn a_definition_is_read_as_it_was_written() {
+    let written = scaled();
+    let versions = KindDefinition::of_custom_resource(written.to_json()).unwrap();
+    let read = CustomResourceDefinition::new(&versions[0]).unwrap().with_version(&versions[1]).unwrap();
+    assert_eq!(read.to_json(), written.to_json());
+    assert_eq!(read.served().collect::<Vec<_>>(), written.served().collect::<Vec<_>>());
+}
+
+#[test]
 fn a_version_may_have_selectors() {
-    let version = CrdVersion::of::<Scaled>()
+    let definition = KindDefinition::described_by::<Scaled>()
         .scale_with_selector(".spec.number", ".status.replicas", ".status.selector")
         .selectable_field(".spec.number")
         .selectable_field(".spec.text");
-    let definition = CustomResourceDefinition::builder(version).build().unwrap();
+    let definition = CustomResourceDefinition::new(&definition).unwrap();
     let version = &definition.to_json()["spec"]["versions"][0];
     assert_eq!(
         version["subresources"]["scale"],
@@ -444,7 +470,11 @@ fn a_version_may_have_selectors() {
 
 #[test]
 fn definitions_printed_one_after_the_other_are_one_file() {
-    let two = format!("{}{}", scaled(), CustomResourceDefinition::of::<Thing<String>>().unwrap());
+    let two = format!(
+        "{}{}",
+        scaled(),
+        CustomResourceDefinition::new(&KindDefinition::described_by::<Thing<String>>()).unwrap()
+    );
     let parsed: Vec<Value> = serde_saphyr::from_multiple(&two).unwrap();
     let names: Vec<_> = parsed.iter().map(|definition| &definition["metadata"]["name"]).collect();
     assert_eq!(names, ["scaleds.example.com", "things.example.com"]);
@@ -471,24 +501,28 @@ mod rooted {
 /// At the root of a kind with a status, a server allows no alternatives.
 #[test]
 fn the_root_of_a_kind_with_a_status_has_no_rules() {
-    let schema = |version: CrdVersion| version.schema.unwrap();
-    let bare = schema(CrdVersion::of::<rooted::Without>());
+    let schema = |definition: KindDefinition| object_schema(&definition).unwrap();
+    let bare = schema(KindDefinition::described_by::<rooted::Without>());
     assert_eq!(bare["oneOf"], json!([{"required": ["file"]}, {"required": ["url"]}]));
-    let with_status = schema(CrdVersion::of::<rooted::WithStatus>());
+    let with_status = schema(KindDefinition::described_by::<rooted::WithStatus>());
     assert_eq!(with_status.get("oneOf"), None);
     assert!(with_status["properties"]["file"].is_object());
 }
 
 #[test]
 fn versions_of_different_kinds_are_refused() {
-    let other =
-        CustomResourceDefinition::builder(CrdVersion::of::<Scaled>()).version(CrdVersion::of::<Thing<String>>());
-    let error = other.build().unwrap_err().to_string();
-    assert_eq!(error, "Scaled.example.com/v1: Thing.example.com/v1 is another kind, not another version of it");
-    let twice = CustomResourceDefinition::builder(CrdVersion::of::<Scaled>()).version(CrdVersion::of::<Scaled>());
-    assert!(twice.build().unwrap_err().to_string().ends_with("has the version v1 twice"));
+    let with = |other: KindDefinition| {
+        let definition = CustomResourceDefinition::new(&KindDefinition::described_by::<Scaled>()).unwrap();
+        definition.with_version(&other).unwrap_err().to_string()
+    };
+    let error = with(KindDefinition::described_by::<Thing<String>>());
+    assert_eq!(error, "scaleds.example.com: Thing.example.com/v1 is another kind, not another version of it");
+    assert!(with(KindDefinition::described_by::<Scaled>()).ends_with("has the version v1 twice"));
+    let core = KindDefinition::new(homeostat_objects::Kind::cluster("", "v1", "Node"));
+    let error = CustomResourceDefinition::new(&core).unwrap_err().to_string();
+    assert_eq!(error, "Node/v1: the group must not be empty");
     let error = CustomResourceDefinition::from_json(json!({"metadata": {"name": "x"}})).unwrap_err().to_string();
-    assert_eq!(error, "definition: /spec/group: is missing");
+    assert_eq!(error, "definition: /spec/group is missing");
 }
 
 fn with_conditions(conditions: &Value) -> SharedObject {

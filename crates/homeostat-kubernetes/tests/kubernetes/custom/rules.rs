@@ -1,7 +1,9 @@
 //! Checks of a server: rules in CEL, values that an older definition allowed, and selectable fields.
 
-use homeostat_kubernetes::{CrdVersion, CustomResourceDefinition};
-use homeostat_objects::{Api, Client, Kind, Object, ObjectKey, ObjectMeta, Patch, PatchTarget, Query, WatchEvent};
+use homeostat_kubernetes::CustomResourceDefinition;
+use homeostat_objects::{
+    Api, Client, Kind, KindDefinition, Object, ObjectKey, ObjectMeta, Patch, PatchTarget, Query, WatchEvent,
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -64,7 +66,7 @@ fn gate(name: &str, first: i32, last: i32) -> Gate {
 #[test]
 fn the_rules_of_a_field_and_of_its_type_are_both_checked() {
     let place = Place::empty(Gate::KIND);
-    let installed = place.install(&CustomResourceDefinition::of::<Gate>().unwrap());
+    let installed = place.install(&CustomResourceDefinition::new(&KindDefinition::described_by::<Gate>()).unwrap());
     if place.minor < 25 {
         let error = format!("{:?}", installed.unwrap_err());
         assert!(error.contains("x-kubernetes-validations"), "{error}");
@@ -131,12 +133,12 @@ fn lamp(name: &str, colour: &str) -> Lamp {
 #[test]
 fn objects_are_selected_by_a_declared_field() {
     let place = Place::empty(Lamp::KIND);
-    let version = CrdVersion::of::<Lamp>();
-    let declared = CustomResourceDefinition::builder(version.clone().selectable_field(".spec.colour")).build().unwrap();
+    let definition = KindDefinition::described_by::<Lamp>();
+    let declared = CustomResourceDefinition::new(&definition.clone().selectable_field(".spec.colour")).unwrap();
     if place.minor < 30 {
         let error = format!("{:?}", place.install(&declared).unwrap_err());
         assert!(error.contains("selectableFields"), "{error}");
-        place.install(&CustomResourceDefinition::builder(version).build().unwrap()).unwrap();
+        place.install(&CustomResourceDefinition::new(&definition).unwrap()).unwrap();
     } else {
         place.install(&declared).unwrap();
     }

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::cell::RefCell;
 
 use homeostat_kubernetes::CustomResourceDefinition;
-use homeostat_objects::{Kind, MetaMut, Object, ObjectMeta};
+use homeostat_objects::{Kind, KindDefinition, MetaMut, Object, ObjectMeta};
 use homeostat_types_test_support::generated::{Type, read, schema, types_with_values};
 use homeostat_types_test_support::kept::{Kept, Samples, Visitor, flattened, includes, visit, visit_values};
 use proptest::strategy::{Strategy, ValueTree};
@@ -52,7 +52,7 @@ impl<S: Kept> Object for Thing<S> {
 
 /// Returns the schema of a type in a definition.
 fn defined<T: Object + JsonSchema>() -> Value {
-    let definition = CustomResourceDefinition::of::<T>().unwrap();
+    let definition = CustomResourceDefinition::new(&KindDefinition::described_by::<T>()).unwrap();
     definition.to_json()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"].clone()
 }
 

@@ -1,57 +1,10 @@
-//! Faults in schemas and values.
+//! Faults in values.
 
-use std::error::Error;
 use std::fmt;
 
 use serde_json::Value;
 
-use homeostat::rt::{Chain, bounded};
-
-/// The error for an unusable schema.
-///
-/// # Examples
-///
-/// ```
-/// use homeostat_objects::{Kind, MemoryClient};
-/// use homeostat_serve::{ObjectApi, ServedResource};
-/// use serde_json::json;
-/// use std::sync::Arc;
-///
-/// let pages = json!({"type": "object", "properties": {"pages": {"type": "whole number"}}});
-/// let site = ServedResource::new(Kind::namespaced("example.com", "v1", "Site")).schema(pages);
-/// let error = ObjectApi::builder(Arc::new(MemoryClient::new())).serve(site).build().unwrap_err();
-/// assert!(error.to_string().contains("pages"), "{error}");
-/// ```
-#[derive(Clone, PartialEq, Eq)]
-pub struct SchemaFault {
-    path: String,
-    fault: String,
-}
-
-impl SchemaFault {
-    pub(crate) fn new(path: &[String], fault: impl Into<String>) -> Self {
-        Self { path: path.join("."), fault: fault.into() }
-    }
-}
-
-impl fmt::Display for SchemaFault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { path, fault } = self;
-        if path.is_empty() {
-            write!(f, "the schema is unusable: {fault}")
-        } else {
-            write!(f, "the schema of {path} is unusable: {fault}")
-        }
-    }
-}
-
-impl fmt::Debug for SchemaFault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&Chain(self), f)
-    }
-}
-
-impl Error for SchemaFault {}
+use homeostat::rt::bounded;
 
 /// The reason of a [`FieldFault`], under its name in Kubernetes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

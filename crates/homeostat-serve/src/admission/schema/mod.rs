@@ -1,12 +1,11 @@
 //! Schemas of objects: Kubernetes' structural subset of JSON schema, and the alternatives of Rust enums.
 //!
-//! `normal` converts the schema of a Rust type to a structural one. `parse` compiles it, `check` finds faults, and
-//! `prune` removes unknown fields and fills in defaults. All are plain values.
+//! `parse` compiles the normal form of a schema, `check` finds faults, and `prune` removes unknown fields and fills in
+//! defaults. All are plain values.
 
 mod check;
 mod fault;
 mod format;
-mod normal;
 mod parse;
 mod prune;
 #[cfg(all(test, not(loom)))]
@@ -19,8 +18,8 @@ use regex_lite::Regex;
 use serde_json::Value;
 
 pub(crate) use self::fault::FieldFault;
-pub use self::fault::SchemaFault;
 use self::format::TextFormat;
+use homeostat_objects::{KindDefinition, SchemaError, normal_schema};
 
 /// A compiled schema.
 #[derive(Clone, Debug, Default)]
@@ -28,6 +27,8 @@ pub(crate) struct StructuralSchema {
     /// The schema as JSON, without references.
     json: Arc<Value>,
     root: Arc<SchemaNode>,
+    /// The schema of objects that are written, if it differs. Its fields are kept too.
+    written: Option<Arc<SchemaNode>>,
 }
 
 /// The schema of one value.
@@ -118,10 +119,24 @@ enum Uniqueness {
 
 impl StructuralSchema {
     /// Compiles the schema of a complete object. Resolves references to definitions inside the schema.
-    pub(crate) fn new(schema: &Value) -> Result<Self, SchemaFault> {
-        let json = normal::of_object(schema)?;
+    pub(crate) fn new(schema: &Value) -> Result<Self, SchemaError> {
+        let json = normal_schema(schema)?;
         let root = parse::parse(&json, &mut Vec::new())?;
-        Ok(Self { json: Arc::new(json), root: Arc::new(root) })
+        Ok(Self { json: Arc::new(json), root: Arc::new(root), written: None })
+    }
+
+    /// Compiles the schema of a kind.
+    pub(crate) fn of(definition: &KindDefinition) -> Result<Option<Self>, SchemaError> {
+        let (Some(read), Some(written)) = (definition.read_schema(), definition.written_schema()) else {
+            return Ok(None);
+        };
+        let schema = Self::new(read)?;
+        let written = if read == written { None } else { Some(Self::new(written)?.root) };
+        Ok(Some(Self { written, ..schema }))
+    }
+
+    fn roots(&self) -> Vec<&SchemaNode> {
+        std::iter::once(&self.root).chain(&self.written).map(|root| &**root).collect()
     }
 
     /// Returns the schema as JSON, without references, `apiVersion`, `kind` and `metadata`.
@@ -137,12 +152,12 @@ impl StructuralSchema {
 
     /// Removes the fields that the schema does not know. Returns the shortened paths of the first 50.
     pub(crate) fn prune(&self, object: &mut Value) -> Vec<String> {
-        prune::prune(&self.root, object)
+        prune::prune(&self.roots(), object)
     }
 
     /// Returns whether the schema knows a field at this path, which consists of names separated by dots.
     pub(crate) fn knows(&self, path: &str) -> bool {
-        prune::knows(&[&self.root], path.split('.'))
+        prune::knows(&self.roots(), path.split('.'))
     }
 
     /// Sets missing fields to their defaults.

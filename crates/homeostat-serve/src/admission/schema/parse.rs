@@ -4,64 +4,23 @@ use regex_lite::Regex;
 use serde_json::{Map, Value};
 
 use super::format::TextFormat;
-use super::{ContainedItems, JsonType, NumberBound, SchemaFault, SchemaNode, Uniqueness};
+use super::{ContainedItems, JsonType, NumberBound, SchemaNode, Uniqueness};
+use homeostat_objects::SchemaError;
 
 /// Keywords that do not restrict a value.
 const WITHOUT_RULES: [&str; 6] =
     ["default", "description", "nullable", "title", "x-kubernetes-preserve-unknown-fields", "example"];
 
-/// Keywords that restrict a value. All others are refused, so that none is ignored.
-const KNOWN: [&str; 37] = [
-    "additionalProperties",
-    "allOf",
-    "anyOf",
-    "contains",
-    "dependentRequired",
-    "enum",
-    "exclusiveMaximum",
-    "exclusiveMinimum",
-    "format",
-    "items",
-    "maxContains",
-    "maxItems",
-    "maxLength",
-    "maxProperties",
-    "maximum",
-    "minContains",
-    "minItems",
-    "minLength",
-    "minProperties",
-    "minimum",
-    "multipleOf",
-    "not",
-    "oneOf",
-    "pattern",
-    "patternProperties",
-    "prefixItems",
-    "properties",
-    "propertyNames",
-    "required",
-    "type",
-    "uniqueItems",
-    "x-kubernetes-embedded-resource",
-    "x-kubernetes-group-version-kind",
-    "x-kubernetes-int-or-string",
-    "x-kubernetes-list-map-keys",
-    "x-kubernetes-list-type",
-    // Tells clients how to merge a map. This server merges maps field by field.
-    "x-kubernetes-map-type",
-];
-
 /// The largest number of levels in a schema.
 const MOST_DEPTH: usize = 100;
 
 /// Compiles the schema at a path.
-pub(super) fn parse(schema: &Value, path: &mut Vec<String>) -> Result<SchemaNode, SchemaFault> {
+pub(super) fn parse(schema: &Value, path: &mut Vec<String>) -> Result<SchemaNode, SchemaError> {
     let Value::Object(fields) = schema else {
-        return Err(SchemaFault::new(path, format!("{schema} is not a schema")));
+        return Err(SchemaError::new(path, format!("{schema} is not a schema")));
     };
     if path.len() > MOST_DEPTH {
-        return Err(SchemaFault::new(&[], format!("it has more than {MOST_DEPTH} levels")));
+        return Err(SchemaError::new(&[], format!("it has more than {MOST_DEPTH} levels")));
     }
     Parse { fields, path }.node()
 }
@@ -72,15 +31,14 @@ struct Parse<'a, 'p> {
 }
 
 impl<'a> Parse<'a, '_> {
-    fn node(&mut self) -> Result<SchemaNode, SchemaFault> {
+    fn node(&mut self) -> Result<SchemaNode, SchemaError> {
         if self.fields.contains_key("x-kubernetes-validations") {
             let fault = "it has rules in CEL (x-kubernetes-validations), which are not evaluated here; use a validate hook instead";
             return Err(self.fault(fault));
         }
-        let is_known = |keyword: &str| WITHOUT_RULES.contains(&keyword) || KNOWN.contains(&keyword);
-        if let Some(unknown) = self.fields.keys().find(|keyword| !is_known(keyword)) {
+        if self.fields.contains_key("unevaluatedProperties") {
             let fault =
-                format!("the keyword {unknown:?} is not supported; leave it out and use a validate hook instead");
+                "the keyword \"unevaluatedProperties\" is not supported; leave it out and use a validate hook instead";
             return Err(self.fault(fault));
         }
         let (int_or_string, embedded) =
@@ -96,7 +54,7 @@ impl<'a> Parse<'a, '_> {
             properties: self.properties()?,
             patterns: self.patterns()?,
             names: self.child("propertyNames")?.map(Box::new),
-            additional: self.child("additionalProperties")?.map(Box::new),
+            additional: self.additional()?.map(Box::new),
             first_items: self.branches("prefixItems")?,
             items: self.child("items")?.map(Box::new),
             contains: self.contains()?,
@@ -120,11 +78,11 @@ impl<'a> Parse<'a, '_> {
         })
     }
 
-    fn fault(&self, fault: impl Into<String>) -> SchemaFault {
-        SchemaFault::new(self.path, fault)
+    fn fault(&self, fault: impl Into<String>) -> SchemaError {
+        SchemaError::new(self.path, fault)
     }
 
-    fn types(&self) -> Result<Vec<JsonType>, SchemaFault> {
+    fn types(&self) -> Result<Vec<JsonType>, SchemaError> {
         let names = match self.fields.get("type") {
             None => return Ok(Vec::new()),
             Some(Value::Array(names)) => names.as_slice(),
@@ -145,7 +103,7 @@ impl<'a> Parse<'a, '_> {
         names.iter().map(one).collect()
     }
 
-    fn flag(&self, keyword: &str) -> Result<bool, SchemaFault> {
+    fn flag(&self, keyword: &str) -> Result<bool, SchemaError> {
         match self.fields.get(keyword) {
             None => Ok(false),
             Some(Value::Bool(flag)) => Ok(*flag),
@@ -153,32 +111,32 @@ impl<'a> Parse<'a, '_> {
         }
     }
 
-    fn text(&self, keyword: &str) -> Result<Option<&'a str>, SchemaFault> {
+    fn text(&self, keyword: &str) -> Result<Option<&'a str>, SchemaError> {
         let text = |value: &'a Value| {
             value.as_str().ok_or_else(|| self.fault(format!("its {keyword} is {value}, not a text")))
         };
         self.fields.get(keyword).map(text).transpose()
     }
 
-    fn bound(&self, keyword: &str, exclusive: &str) -> Result<Option<NumberBound>, SchemaFault> {
+    fn bound(&self, keyword: &str, exclusive: &str) -> Result<Option<NumberBound>, SchemaError> {
         let exclusive = self.flag(exclusive)?;
         Ok(self.number(keyword)?.map(|bound| NumberBound { bound, exclusive }))
     }
 
-    fn multiple_of(&self) -> Result<Option<f64>, SchemaFault> {
+    fn multiple_of(&self) -> Result<Option<f64>, SchemaError> {
         match self.number("multipleOf")? {
             Some(step) if step <= 0.0 => Err(self.fault(format!("its multipleOf is {step}, not more than 0"))),
             step => Ok(step),
         }
     }
 
-    fn contains(&mut self) -> Result<Option<ContainedItems>, SchemaFault> {
+    fn contains(&mut self) -> Result<Option<ContainedItems>, SchemaError> {
         let (least, most) = (self.count("minContains")?.unwrap_or(1), self.count("maxContains")?);
         let schema = self.child("contains")?.map(Box::new);
         Ok(schema.map(|schema| ContainedItems { schema, least, most }))
     }
 
-    fn object(&self, keyword: &str) -> Result<Option<&'a Map<String, Value>>, SchemaFault> {
+    fn object(&self, keyword: &str) -> Result<Option<&'a Map<String, Value>>, SchemaError> {
         match self.fields.get(keyword) {
             None => Ok(None),
             Some(Value::Object(fields)) => Ok(Some(fields)),
@@ -186,12 +144,12 @@ impl<'a> Parse<'a, '_> {
         }
     }
 
-    fn patterns(&mut self) -> Result<Vec<(Regex, SchemaNode)>, SchemaFault> {
+    fn patterns(&mut self) -> Result<Vec<(Regex, SchemaNode)>, SchemaError> {
         let Some(patterns) = self.object("patternProperties")? else { return Ok(Vec::new()) };
         patterns.iter().map(|(pattern, schema)| Ok((self.regex(pattern)?, self.at(pattern, schema)?))).collect()
     }
 
-    fn dependent_required(&self) -> Result<Vec<(String, Vec<String>)>, SchemaFault> {
+    fn dependent_required(&self) -> Result<Vec<(String, Vec<String>)>, SchemaError> {
         let Some(dependents) = self.object("dependentRequired")? else { return Ok(Vec::new()) };
         let names = |of: &String, names: &Value| {
             let texts = names.as_array().into_iter().flatten().map(|name| name.as_str().map(str::to_owned));
@@ -202,28 +160,34 @@ impl<'a> Parse<'a, '_> {
         dependents.iter().map(|(of, required)| Ok((of.clone(), names(of, required)?))).collect()
     }
 
-    fn properties(&mut self) -> Result<std::collections::BTreeMap<String, SchemaNode>, SchemaFault> {
+    fn properties(&mut self) -> Result<std::collections::BTreeMap<String, SchemaNode>, SchemaError> {
         let Some(properties) = self.object("properties")? else { return Ok(std::collections::BTreeMap::new()) };
         properties.iter().map(|(name, schema)| Ok((name.clone(), self.at(name, schema)?))).collect()
     }
 
-    fn at(&mut self, name: &str, schema: &Value) -> Result<SchemaNode, SchemaFault> {
+    fn at(&mut self, name: &str, schema: &Value) -> Result<SchemaNode, SchemaError> {
         self.path.push(name.to_owned());
         let node = parse(schema, self.path)?;
         self.path.pop();
         Ok(node)
     }
 
-    fn child(&mut self, keyword: &str) -> Result<Option<SchemaNode>, SchemaFault> {
+    fn child(&mut self, keyword: &str) -> Result<Option<SchemaNode>, SchemaError> {
         self.fields.get(keyword).map(|schema| self.at(keyword, schema)).transpose()
     }
 
-    fn branches(&mut self, keyword: &str) -> Result<Vec<SchemaNode>, SchemaFault> {
+    /// Returns the schema of other fields. If there are none, pruning removes them.
+    fn additional(&mut self) -> Result<Option<SchemaNode>, SchemaError> {
+        let has_none = self.fields.get("additionalProperties") == Some(&Value::Bool(false));
+        if has_none { Ok(None) } else { self.child("additionalProperties") }
+    }
+
+    fn branches(&mut self, keyword: &str) -> Result<Vec<SchemaNode>, SchemaError> {
         let branches = self.array(keyword)?.unwrap_or_default();
         branches.iter().map(|branch| self.at(keyword, branch)).collect()
     }
 
-    fn array(&self, keyword: &str) -> Result<Option<&'a [Value]>, SchemaFault> {
+    fn array(&self, keyword: &str) -> Result<Option<&'a [Value]>, SchemaError> {
         match self.fields.get(keyword) {
             None => Ok(None),
             Some(Value::Array(values)) => Ok(Some(values)),
@@ -231,24 +195,24 @@ impl<'a> Parse<'a, '_> {
         }
     }
 
-    fn texts(&self, keyword: &str) -> Result<Vec<String>, SchemaFault> {
+    fn texts(&self, keyword: &str) -> Result<Vec<String>, SchemaError> {
         let texts = self.array(keyword)?.unwrap_or_default().iter();
         texts
             .map(|text| text.as_str().map(str::to_owned).ok_or_else(|| self.fault(format!("{text} is not a name"))))
             .collect()
     }
 
-    fn number(&self, keyword: &str) -> Result<Option<f64>, SchemaFault> {
+    fn number(&self, keyword: &str) -> Result<Option<f64>, SchemaError> {
         let number = |value: &Value| value.as_f64().ok_or_else(|| self.fault(format!("its {keyword} is {value}")));
         self.fields.get(keyword).map(number).transpose()
     }
 
-    fn count(&self, keyword: &str) -> Result<Option<u64>, SchemaFault> {
+    fn count(&self, keyword: &str) -> Result<Option<u64>, SchemaError> {
         let count = |value: &Value| value.as_u64().ok_or_else(|| self.fault(format!("its {keyword} is {value}")));
         self.fields.get(keyword).map(count).transpose()
     }
 
-    fn unique(&self) -> Result<Option<Uniqueness>, SchemaFault> {
+    fn unique(&self) -> Result<Option<Uniqueness>, SchemaError> {
         let is_unique = self.flag("uniqueItems")?;
         match self.text("x-kubernetes-list-type")? {
             Some("map") => Ok(Some(Uniqueness::Keys(self.texts("x-kubernetes-list-map-keys")?))),
@@ -258,11 +222,11 @@ impl<'a> Parse<'a, '_> {
         }
     }
 
-    fn pattern(&self) -> Result<Option<Regex>, SchemaFault> {
+    fn pattern(&self) -> Result<Option<Regex>, SchemaError> {
         self.text("pattern")?.map(|pattern| self.regex(pattern)).transpose()
     }
 
-    fn regex(&self, pattern: &str) -> Result<Regex, SchemaFault> {
+    fn regex(&self, pattern: &str) -> Result<Regex, SchemaError> {
         Regex::new(pattern).map_err(|error| self.fault(format!("its pattern {pattern:?} cannot be used: {error}")))
     }
 }

@@ -3,17 +3,17 @@
 use serde_json::Value;
 
 use super::check::HEAD;
-use super::{SchemaNode, ValuePath};
+use super::{JsonType, SchemaNode, ValuePath};
 use homeostat::rt::bounded;
 
 /// The largest number of removed fields that are named.
 const MOST_NAMED: usize = 50;
 
-/// Removes the fields of a complete object that the schema does not know. Returns the shortened paths of the first
+/// Removes the fields of a complete object that no schema knows. Returns the shortened paths of the first
 /// ones.
-pub(super) fn prune(schema: &SchemaNode, object: &mut Value) -> Vec<String> {
+pub(super) fn prune(schemas: &[&SchemaNode], object: &mut Value) -> Vec<String> {
     let mut pruned = Pruned::default();
-    pruned.value(&[schema], object, true);
+    pruned.value(schemas, object, true);
     pruned.removed
 }
 
@@ -24,30 +24,26 @@ struct Pruned {
 }
 
 impl Pruned {
-    /// Prunes a value that all these schemas and their alternatives describe.
+    /// Prunes a value that one of these schemas describes.
     fn value(&mut self, schemas: &[&SchemaNode], value: &mut Value, is_root: bool) {
-        let mut all = Vec::new();
-        for schema in schemas {
-            expand(schema, &mut all);
+        if schemas.iter().any(|schema| schema.is_any) {
+            return;
         }
         match value {
             Value::Object(fields) => {
-                let keeps_unknown =
-                    schemas.iter().any(|schema| schema.is_any) || all.iter().any(|schema| schema.preserve);
-                let has_head = is_root || all.iter().any(|schema| schema.embedded);
+                let has_head = is_root || schemas.iter().any(|schema| is_embedded(schema));
                 fields.retain(|name, value| {
                     if has_head && HEAD.contains(&name.as_str()) {
                         return true;
                     }
-                    let described = of_field(&all, name);
-                    let is_named = all.iter().any(|schema| schema.properties.contains_key(name));
+                    let known = KnownPart::of_any(schemas.iter().copied(), PartName::Field(name));
                     let mut path = std::mem::take(&mut self.path);
-                    if is_named {
-                        path.in_field(name, |path| self.child(&described, value, path));
+                    if known.is_named {
+                        path.in_field(name, |path| self.child(&known, value, path));
                     } else {
-                        path.in_entry(name, |path| self.child(&described, value, path));
+                        path.in_entry(name, |path| self.child(&known, value, path));
                     }
-                    let keeps = keeps_unknown || !described.is_empty();
+                    let keeps = known.has_any_value || !known.schemas.is_empty();
                     if !keeps && self.removed.len() < MOST_NAMED {
                         path.in_field(name, |path| self.removed.push(bounded(path.0.clone())));
                     }
@@ -57,9 +53,9 @@ impl Pruned {
             }
             Value::Array(items) => {
                 for (at, item) in items.iter_mut().enumerate() {
-                    let schemas: Vec<_> = all.iter().filter_map(|schema| schema.of_item(at)).collect();
+                    let known = KnownPart::of_any(schemas.iter().copied(), PartName::Item(at));
                     let mut path = std::mem::take(&mut self.path);
-                    path.in_entry(&at.to_string(), |path| self.child(&schemas, item, path));
+                    path.in_entry(&at.to_string(), |path| self.child(&known, item, path));
                     self.path = path;
                 }
             }
@@ -67,47 +63,113 @@ impl Pruned {
         }
     }
 
-    fn child(&mut self, schemas: &[&SchemaNode], value: &mut Value, path: &mut ValuePath) {
-        if schemas.is_empty() {
+    fn child(&mut self, known: &KnownPart<'_>, value: &mut Value, path: &mut ValuePath) {
+        if known.has_any_value || known.schemas.is_empty() {
             return;
         }
         std::mem::swap(&mut self.path, path);
-        self.value(schemas, value, false);
+        self.value(&known.schemas, value, false);
         std::mem::swap(&mut self.path, path);
     }
 }
 
-/// Returns the schemas of a field in these schemas and all their alternatives. A schema that names the field takes
-/// precedence over schemas for all other fields.
-fn of_field<'a>(all: &[&'a SchemaNode], name: &str) -> Vec<&'a SchemaNode> {
-    let describes = |schema: &SchemaNode| {
-        schema.properties.contains_key(name) || schema.patterns.iter().any(|(pattern, _)| pattern.is_match(name))
-    };
-    let is_described = all.iter().any(|schema| describes(schema));
-    let schemas = all.iter().filter(|schema| !is_described || describes(schema));
-    schemas.flat_map(|schema| schema.of_field(name)).collect()
+/// Returns whether the value of a schema may be a complete object.
+fn is_embedded(schema: &SchemaNode) -> bool {
+    schema.embedded || branches(schema).any(is_embedded)
+}
+
+fn branches(schema: &SchemaNode) -> impl Iterator<Item = &SchemaNode> {
+    [&schema.all_of, &schema.any_of, &schema.one_of].into_iter().flatten()
+}
+
+/// The name of a field, or the index of an element.
+#[derive(Clone, Copy)]
+enum PartName<'n> {
+    Field(&'n str),
+    Item(usize),
+}
+
+/// What a schema and its alternatives know about a field or an element.
+#[derive(Default)]
+struct KnownPart<'a> {
+    /// One of these schemas describes the part.
+    schemas: Vec<&'a SchemaNode>,
+    /// Whether the part may have any value.
+    has_any_value: bool,
+    /// Whether a schema describes this part, not all other parts.
+    is_described: bool,
+    /// Whether a schema names the field.
+    is_named: bool,
+}
+
+impl<'a> KnownPart<'a> {
+    fn of(schema: &'a SchemaNode, name: PartName<'_>) -> Self {
+        let alternatives = [&schema.any_of, &schema.one_of].into_iter();
+        let alternatives = alternatives.map(|branches| Self::of_any(branches, name));
+        let parts = schema.all_of.iter().map(|part| Self::of(part, name));
+        alternatives.chain(parts).fold(Self::without_branches(schema, name), Self::and)
+    }
+
+    fn without_branches(schema: &'a SchemaNode, name: PartName<'_>) -> Self {
+        match name {
+            PartName::Field(name) => {
+                let is_named = schema.properties.contains_key(name);
+                let is_described = is_named || schema.patterns.iter().any(|(pattern, _)| pattern.is_match(name));
+                let schemas = schema.of_field(name).collect();
+                Self { schemas, has_any_value: schema.preserve && !is_described, is_described, is_named }
+            }
+            PartName::Item(at) => {
+                let schemas = Vec::from_iter(schema.of_item(at));
+                let is_described = !schemas.is_empty();
+                let allows_any = schema.preserve || schema.types.contains(&JsonType::Array);
+                Self { schemas, has_any_value: allows_any && !is_described, is_described, is_named: false }
+            }
+        }
+    }
+
+    /// Returns what alternative schemas know.
+    fn of_any(schemas: impl IntoIterator<Item = &'a SchemaNode>, name: PartName<'_>) -> Self {
+        schemas.into_iter().fold(Self::default(), |known, schema| {
+            let other = Self::of(schema, name);
+            Self {
+                schemas: [known.schemas, other.schemas].concat(),
+                has_any_value: known.has_any_value || other.has_any_value,
+                is_described: known.is_described || other.is_described,
+                is_named: known.is_named || other.is_named,
+            }
+        })
+    }
+
+    /// Returns what two schemas know that apply together. The schema that describes the part takes precedence over a
+    /// schema for all other parts.
+    fn and(self, other: Self) -> Self {
+        match (self.is_described, other.is_described) {
+            (true, false) => self,
+            (false, true) => other,
+            (is_described, _) => Self {
+                schemas: [self.schemas, other.schemas].concat(),
+                has_any_value: if is_described {
+                    self.has_any_value && other.has_any_value
+                } else {
+                    self.has_any_value || other.has_any_value
+                },
+                is_described,
+                is_named: self.is_named || other.is_named,
+            },
+        }
+    }
 }
 
 /// Returns whether one of the schemas knows a field at this path.
 pub(super) fn knows<'p>(schemas: &[&SchemaNode], mut path: impl Iterator<Item = &'p str>) -> bool {
     let Some(name) = path.next() else { return true };
-    let mut all = Vec::new();
-    for schema in schemas {
-        expand(schema, &mut all);
-    }
-    if schemas.iter().any(|schema| schema.is_any) || all.iter().any(|schema| schema.preserve || schema.embedded) {
+    if schemas.iter().any(|schema| schema.is_any || is_embedded(schema)) {
         return true;
     }
-    let fields = of_field(&all, name);
+    let known = KnownPart::of_any(schemas.iter().copied(), PartName::Field(name));
     // A trait object keeps the path's type from growing with each level.
-    !fields.is_empty() && knows(&fields, &mut path as &mut dyn Iterator<Item = &'p str>)
-}
-
-/// Collects a schema and its alternatives.
-fn expand<'a>(schema: &'a SchemaNode, all: &mut Vec<&'a SchemaNode>) {
-    all.push(schema);
-    let branches = [&schema.all_of, &schema.any_of, &schema.one_of];
-    branches.into_iter().flatten().for_each(|branch| expand(branch, all));
+    known.has_any_value
+        || !known.schemas.is_empty() && knows(&known.schemas, &mut path as &mut dyn Iterator<Item = &'p str>)
 }
 
 /// Sets missing fields to their defaults, outer fields first.

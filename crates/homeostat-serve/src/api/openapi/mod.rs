@@ -157,10 +157,11 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test, or its helper, that cannot continue has failed")]
 
     use super::*;
+    use homeostat_objects::KindDefinition;
 
     fn documents(schema: Value) -> OpenApiDocuments {
-        let site = ServedResource::new(Kind::namespaced("example.com", "v1", "Site")).schema(schema);
-        OpenApiDocuments::new(&KindRegistry::new([site]).unwrap())
+        let site = KindDefinition::new(Kind::namespaced("example.com", "v1", "Site")).schema(schema);
+        OpenApiDocuments::new(&KindRegistry::new([site.into()]).unwrap())
     }
 
     #[test]

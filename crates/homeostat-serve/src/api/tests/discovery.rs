@@ -79,7 +79,7 @@ fn documents_have_tags_so_that_clients_need_not_read_them_again() {
 #[test]
 fn kinds_come_and_go() {
     let served = served();
-    let widget = || ServedResource::new(Kind::namespaced("example.com", "v1", "Widget"));
+    let widget = || KindDefinition::new(Kind::namespaced("example.com", "v1", "Widget"));
     let widgets = "GET /apis/example.com/v1/namespaces/default/widgets";
     let document = || request("GET /openapi/v3/apis/example.com/v1").to(&served).text;
     let answer = || (request(widgets).to(&served).code, document().contains("com.example.v1.Widget"));
@@ -87,7 +87,7 @@ fn kinds_come_and_go() {
     served.api.serve(widget()).unwrap();
     assert_eq!((answer(), served.api.clone().kinds().len()), ((200, true), 3));
     // The same kind with another plural.
-    served.api.serve(ServedResource::new(widget().kind().clone().with_plural("widgetry"))).unwrap();
+    served.api.serve(widget().kind().clone().with_plural("widgetry")).unwrap();
     assert_eq!((answer().0, served.api.kinds().len()), (404, 3));
     served.api.withdraw(widget().kind());
     served.api.withdraw(widget().kind());
@@ -95,13 +95,17 @@ fn kinds_come_and_go() {
     let refused = served.api.serve(widget().schema(json!({"type": "nothing"}))).unwrap_err();
     assert!(refused.to_string().contains("Widget"), "{refused}");
     assert_eq!(served.api.kinds().len(), 2);
+    // A version that is not served.
+    served.api.serve(widget()).unwrap();
+    served.api.serve(widget().not_served()).unwrap();
+    assert_eq!((answer(), served.api.kinds().len()), ((404, false), 2));
 
     // Stored namespaces replace the virtual ones, and give way to them again.
     let namespaces = || request("GET /api/v1/namespaces").to(&served).json()["items"].as_array().unwrap().len();
-    let stored = ServedResource::new(Kind::cluster("", "v1", "Namespace"));
+    let stored = Kind::cluster("", "v1", "Namespace");
     served.api.serve(stored.clone()).unwrap();
     assert_eq!(namespaces(), 0);
-    served.api.withdraw(stored.kind());
+    served.api.withdraw(&stored);
     assert_eq!(namespaces(), 1);
 }
 

@@ -21,8 +21,7 @@ use super::*;
 use crate::access::{AccessRequest, Authorizer, UserInfo};
 use crate::admission::Rejection;
 use crate::http::ReplyBody;
-use crate::kinds::PrintColumn;
-use homeostat_objects::{Kind, MemoryClient};
+use homeostat_objects::{Kind, KindDefinition, MemoryClient, PrintColumn};
 
 pub(super) const SITE: Kind = Kind::namespaced("example.com", "v1", "Site");
 pub(super) const NODE: Kind = Kind::cluster("", "v1", "Node");
@@ -71,12 +70,13 @@ pub(super) fn served() -> Served {
         },
     });
     let status = json!({"type": "object", "properties": {"ready": {"type": "boolean"}}});
-    let site = ServedResource::new(SITE)
+    let site = KindDefinition::new(SITE)
         .short_name("si")
         .category("all")
-        .column(PrintColumn::new("Title", "string", ".spec.title"))
-        .column(PrintColumn::new("Ready", "boolean", ".status.ready").wide())
-        .schema(json!({"type": "object", "required": ["spec"], "properties": {"spec": spec, "status": status}}))
+        .column(PrintColumn::string("Title", ".spec.title"))
+        .column(PrintColumn::boolean("Ready", ".status.ready").wide())
+        .schema(json!({"type": "object", "required": ["spec"], "properties": {"spec": spec, "status": status}}));
+    let site = ServedResource::new(site)
         .mutate(|_, site| {
             if let Some(title) = site["spec"]["title"].as_str() {
                 site["spec"]["slug"] = json!(title.to_lowercase());
@@ -94,7 +94,7 @@ pub(super) fn served() -> Served {
             if site["spec"]["title"] == "Kept" { Err(Rejection::forbidden("it is kept")) } else { Ok(()) }
         });
     let api =
-        ObjectApi::builder(Arc::new(client.clone())).serve(site).serve(ServedResource::new(NODE).with_status(false));
+        ObjectApi::builder(Arc::new(client.clone())).serve(site).serve(KindDefinition::new(NODE).with_status(false));
     Served { client, api: api.build().unwrap() }
 }
 

@@ -9,8 +9,8 @@ const EITHER: &str = "application/vnd.kubernetes.protobuf,application/json";
 
 fn with_leases() -> Served {
     let client = MemoryClient::builder().seed(7).history(2).build();
-    let lease = ServedResource::new(Kind::namespaced("coordination.k8s.io", "v1", "Lease")).with_status(false);
-    let api = ObjectApi::builder(Arc::new(client.clone())).serve(lease).serve(ServedResource::new(SITE)).serve_events();
+    let lease = KindDefinition::new(Kind::namespaced("coordination.k8s.io", "v1", "Lease")).with_status(false);
+    let api = ObjectApi::builder(Arc::new(client.clone())).serve(lease).serve(SITE).serve_events();
     Served { client, api: api.build().unwrap() }
 }
 

@@ -1,7 +1,7 @@
 //! Creations, updates, patches, applied objects and dry runs.
 
 use super::*;
-use homeostat_objects::{Client, ObjectKey};
+use homeostat_objects::{Client, KindDefinition, ObjectKey};
 
 #[test]
 fn a_created_object_has_defaults_and_no_status() {
@@ -114,7 +114,7 @@ fn patches_change_objects() {
 fn the_store_computes_no_json_patch() {
     use homeostat_testing::{TestClient, Write};
     let client = TestClient::new(homeostat::base::ManualClock::new().clock());
-    let node = ServedResource::new(NODE).with_status(false);
+    let node = KindDefinition::new(NODE).with_status(false);
     let api = ObjectApi::builder(Arc::new(client.clone())).serve(node).build().unwrap();
     assert_eq!(request("POST /api/v1/nodes").body(&json!({"metadata": {"name": "n"}})).send_to(&api).code, 201);
     let steps = json!([{"op": "add", "path": "/data", "value": 1}]).to_string();

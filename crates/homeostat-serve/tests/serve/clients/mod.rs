@@ -4,8 +4,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use homeostat_objects::Kind;
-use homeostat_serve::{ObjectApiBuilder, ServedResource};
+use homeostat_objects::{Kind, KindDefinition};
+use homeostat_serve::ObjectApiBuilder;
 
 use crate::kubectl::Door;
 use homeostat_test_support::installed::client;
@@ -75,7 +75,7 @@ fn client_node_reads_writes_watches_and_informs() {
 /// The kinds that client-go knows, besides sites.
 #[test]
 fn client_go_informs_elects_and_records() {
-    let lease = ServedResource::new(Kind::namespaced("coordination.k8s.io", "v1", "Lease")).with_status(false);
+    let lease = KindDefinition::new(Kind::namespaced("coordination.k8s.io", "v1", "Lease")).with_status(false);
     let door = Door::with(|api| api.serve(lease).serve_events());
     let source = std::fs::read_to_string(client("go", "main.go")).unwrap();
     assert!(source == include_str!("go/main.go"), "the program has changed: run .ci/clients go");

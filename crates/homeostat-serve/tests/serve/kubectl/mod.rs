@@ -14,9 +14,9 @@ use std::sync::Arc;
 
 use crate::until::until;
 use homeostat::Running;
-use homeostat_objects::{Client, Kind, MemoryClient, ObjectKey, Patch, PatchTarget};
+use homeostat_objects::{Client, Kind, KindDefinition, MemoryClient, ObjectKey, Patch, PatchTarget, PrintColumn};
 use homeostat_serve::{
-    Access, AccessTarget, ObjectApi, ObjectApiBuilder, PrintColumn, Rejection, ServedResource, Server, ServerControl,
+    Access, AccessTarget, ObjectApi, ObjectApiBuilder, Rejection, ServedResource, Server, ServerControl,
 };
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -68,16 +68,16 @@ fn sites() -> ServedResource {
     let conditions = json!({"type": "array", "items": condition});
     let status = json!({"type": "object", "properties": {"phase": {"type": "string"}, "conditions": conditions}});
     let properties = json!({"spec": spec, "status": status});
-    ServedResource::new(SITE)
+    let definition = KindDefinition::new(SITE)
         .short_name("si")
         .category("all")
-        .column(PrintColumn::new("Title", "string", ".spec.title"))
-        .column(PrintColumn::new("Pages", "integer", ".spec.pages").wide())
-        .schema(json!({"type": "object", "description": "A website.", "required": ["spec"], "properties": properties}))
-        .validate(|_, site| match site["spec"]["title"].as_str() {
-            Some("Taken") => Err(Rejection::invalid("spec.title", "Taken", "is the title of another site")),
-            _ => Ok(()),
-        })
+        .column(PrintColumn::string("Title", ".spec.title"))
+        .column(PrintColumn::integer("Pages", ".spec.pages").wide())
+        .schema(json!({"type": "object", "description": "A website.", "required": ["spec"], "properties": properties}));
+    ServedResource::new(definition).validate(|_, site| match site["spec"]["title"].as_str() {
+        Some("Taken") => Err(Rejection::invalid("spec.title", "Taken", "is the title of another site")),
+        _ => Ok(()),
+    })
 }
 
 fn serve(api: &ObjectApi, address: SocketAddr) -> Running<ServerControl> {
@@ -100,7 +100,7 @@ impl Door {
         let client = MemoryClient::builder().versions_by_time().build();
         let api = ObjectApi::builder(Arc::new(client.clone()))
             .serve(sites())
-            .serve(ServedResource::new(Kind::namespaced("", "v1", "ConfigMap")).short_name("cm").with_status(false));
+            .serve(KindDefinition::new(Kind::namespaced("", "v1", "ConfigMap")).short_name("cm").with_status(false));
         let api = others(api).build().unwrap();
         let server = serve(&api, (Ipv4Addr::LOCALHOST, 0).into());
         let address = server.addresses()[0];

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use homeostat_objects::{Client, Kind, Object, Query, Verb};
+use homeostat_objects::{Client, Kind, KindDefinition, Object, Query, Verb};
 use homeostat_serve::{AdmissionOperation, AdmissionRequest, Rejection, ServedResource, UserInfo};
 use homeostat_testing::{AdmissionDecision, AdmissionTable, AdmissionTestCase, Factory, Reactor};
 use parking_lot::Mutex;
@@ -22,7 +22,7 @@ fn vms() -> ServedResource {
     let spec = json!({"type": "object", "properties": {
         "cores": {"type": "integer", "minimum": 1}, "disk": {"type": "string", "default": "ssd"},
     }});
-    ServedResource::new(VM).schema(json!({"type": "object", "properties": {"spec": spec}}))
+    KindDefinition::new(VM).schema(json!({"type": "object", "properties": {"spec": spec}})).into()
 }
 
 /// Returns the report of a table with one case. It is empty if the case passes.
@@ -263,9 +263,12 @@ fn kinds_that_cannot_be_served_fail_the_case() {
           an unexpected error
               the hooks are of Node/v1, but the object is of Vm.example.com/v1",
     );
-    let broken = ServedResource::new(VM).schema(json!({"properties": {"spec": {"type": "whole number"}}}));
+    let broken = KindDefinition::new(VM).schema(json!({"properties": {"spec": {"type": "whole number"}}})).into();
     let report = report(AdmissionTestCase::create("x", &vm()), &broken);
-    assert!(report.contains("an unexpected error\n      Vm.example.com/v1 cannot be served: "), "{report}");
+    assert!(
+        report.contains("an unexpected error\n      Vm.example.com/v1: the schema of spec is unusable: "),
+        "{report}"
+    );
 }
 
 /// Options that all cases have: further runs, and checks of the decision.

@@ -3,6 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use homeostat_types_test_support::generated::{read, schema, types_with_values};
+use homeostat_types_test_support::spelled::{choices, respelled};
+use proptest::prelude::*;
 use schemars::{JsonSchema, schema_for};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -212,4 +215,28 @@ fn an_object_without_properties_is_closed_in_a_structural_schema() {
     let schema = StructuralSchema::new(&json!({"type": "object", "properties": {"spec": {"type": "object"}}})).unwrap();
     let mut object = json!({"spec": {"a": 1}});
     assert_eq!(schema.prune(&mut object), ["spec.a"]);
+}
+
+/// Returns a value as the schema stores it, and whether the schema accepts it.
+fn admitted(schema: &StructuralSchema, value: &Value) -> (Value, bool) {
+    let mut object = json!({"spec": value});
+    schema.prune(&mut object);
+    schema.fill_in(&mut object);
+    let is_valid = schema.faults(&object, None).is_empty();
+    (object["spec"].take(), is_valid)
+}
+
+proptest! {
+    /// The schema of some flattened types refuses some of their values, however it is spelled.
+    #[test]
+    fn all_spellings_of_a_schema_keep_and_accept_the_same_values((of, values) in types_with_values(), choices in choices()) {
+        let first = json!({"$schema": "", "type": "object", "properties": {"spec": schema(&of)}});
+        let other = respelled(&first, &choices);
+        let compiled = [&first, &other].map(|schema| StructuralSchema::new(schema).unwrap());
+        for value in &values {
+            let (kept, is_valid) = admitted(&compiled[0], value);
+            prop_assert_eq!(read(&of, &kept), read(&of, value), "{} became {} by {}", value, kept, first);
+            prop_assert_eq!(admitted(&compiled[1], value), (kept, is_valid), "{} by {} and {}", value, first, other);
+        }
+    }
 }

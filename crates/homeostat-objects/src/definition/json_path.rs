@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use serde_json::Value;
 
-use homeostat_objects::ValueRef;
+use crate::value_ref::ValueRef;
 
 /// A path to values inside an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -145,7 +145,7 @@ fn quoted(text: &str) -> Option<&str> {
     inside('\'').or_else(|| inside('"'))
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use serde_json::json;
 
