@@ -119,7 +119,7 @@ impl<K: Clone + Eq + Hash + Send + 'static> Key for K {}
 /// - No starvation: see [`STARVATION_BOUND`].
 /// - At least once, not exactly once: a run may start although nothing has changed, so it must be idempotent.
 /// - After a `fork` without `exec`, the child's copy of a queue has no timer, so its delays never end. Dropping the
-///   copy waits for no thread.
+///   copy does nothing.
 ///
 /// # Cost
 ///

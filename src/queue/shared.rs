@@ -15,6 +15,7 @@ use super::request::Shutdown;
 use super::slack::TimerSlack;
 use crate::base::backoff::{Draws, Exponential};
 use crate::base::clock::{Alarm, Clock, Wake};
+use crate::base::process::OwnerProcess;
 use crate::base::sync::Mutex;
 use crate::base::task_thread::TaskWaker;
 use crate::base::thread::{Joiner, ThreadOptions, shielded};
@@ -64,6 +65,7 @@ pub(crate) struct QueueShared<K: Key> {
     pub(super) on_cancel: Option<CancelHook<K>>,
     /// Called without the lock for a selective request. `None` selects all keys.
     pub(super) selects: Option<Selects<K>>,
+    owner: OwnerProcess,
 }
 
 /// The data that the lock guards.
@@ -145,6 +147,7 @@ impl<K: Key> QueueShared<K> {
             config,
             on_cancel,
             selects,
+            owner: OwnerProcess::current(),
         })
     }
 
@@ -263,18 +266,19 @@ impl<K: Key> QueueShared<K> {
         self.locked.lock().handles += 1;
     }
 
-    /// Removes a handle. The last one shuts the queue down and waits for its timer.
+    /// Removes a handle. The last one shuts the queue down and waits for its timer. Does nothing in a forked process: a
+    /// lock that another thread held at the fork is never released there.
     pub(crate) fn remove_handle(self: &Arc<Self>) {
-        {
+        let is_last = || {
             let mut locked = self.locked.lock();
             locked.handles -= 1;
-            if locked.handles > 0 {
-                return;
-            }
+            locked.handles == 0
+        };
+        if self.owner.is_current() && is_last() {
+            // No caller is left for a panic of a key's `Clone`, and the timer must end in any case.
+            shielded("a key of a queue that closes", || self.shut_down(Shutdown::ServeReady));
+            self.join_timer();
         }
-        // No caller is left for a panic of a key's `Clone`, and the timer must end in any case.
-        shielded("a key of a queue that closes", || self.shut_down(Shutdown::ServeReady));
-        self.join_timer();
     }
 }
 

@@ -1,11 +1,14 @@
 //! Copies of handles in a process that was forked without `exec`: they leave the locks and threads of their parent
 //! alone.
 
+use std::hash::{Hash, Hasher};
 use std::path::Path;
+use std::sync::{Arc, Barrier, Once};
+use std::thread::spawn;
 
 use homeostat::manager::{Leadership, Term};
 use homeostat::rt::{Nanos, Next, Task, TaskThread};
-use homeostat::{BoxError, Clock, Enqueue, ThreadOptions, WorkQueue};
+use homeostat::{BoxError, Clock, Enqueue, EnqueueOutcome, ThreadOptions, WorkQueue};
 
 use crate::forks::{ensure, in_a_fork};
 use crate::support::SECOND;
@@ -54,10 +57,49 @@ fn a_forked_process_drops_a_queue_with_a_timer_without_a_wait() {
     queue.unwrap().enqueue_now("later");
 }
 
-/// A task with one step.
-struct Once;
+/// A key whose first comparison waits twice at the barrier, under the lock of its queue.
+#[derive(Clone, Default)]
+struct Slow(Option<Arc<(Barrier, Once)>>);
 
-impl Task for Once {
+impl Hash for Slow {
+    fn hash<H: Hasher>(&self, _state: &mut H) {}
+}
+
+impl Eq for Slow {}
+
+impl PartialEq for Slow {
+    fn eq(&self, other: &Self) -> bool {
+        if let Some(pause) = self.0.as_ref().or(other.0.as_ref()) {
+            pause.1.call_once(|| {
+                pause.0.wait();
+                pause.0.wait();
+            });
+        }
+        true
+    }
+}
+
+#[test]
+fn a_forked_process_drops_a_queue_whose_lock_was_held_at_the_fork() {
+    let queue = WorkQueue::new();
+    queue.enqueue(Slow::default());
+    let pause = Arc::new((Barrier::new(2), Once::new()));
+    let other = (queue.clone(), Slow(Some(Arc::clone(&pause))));
+    let mut queue = Some(queue);
+    let thread = spawn(move || other.0.enqueue(other.1));
+    pause.0.wait();
+    in_a_fork(|| {
+        drop(queue.take());
+        Ok(())
+    });
+    pause.0.wait();
+    assert_eq!(thread.join().unwrap(), EnqueueOutcome::Merged);
+}
+
+/// A task with one step.
+struct OneStep;
+
+impl Task for OneStep {
     fn step(&mut self, _now: Nanos) -> Next {
         Next::Finished
     }
@@ -70,9 +112,9 @@ fn a_forked_process_that_drops_its_copy_of_a_task_thread_does_not_stop_it() {
     let mut thread = Some(thread);
     in_a_fork(|| {
         drop(thread.take());
-        waker.add("once", Once).map_err(|error| error.to_string())?.join();
+        waker.add("once", OneStep).map_err(|error| error.to_string())?.join();
         Ok(())
     });
     drop(thread);
-    assert!(waker.add("once", Once).is_err(), "the drop in its own process stops it");
+    assert!(waker.add("once", OneStep).is_err(), "the drop in its own process stops it");
 }

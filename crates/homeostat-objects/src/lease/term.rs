@@ -2,8 +2,8 @@
 //!
 //! # Invariants
 //!
-//! - Once a thread has found the end of a term, the term is not extended. Both changes are exchanges of one value, so of
-//!   two threads one is first. No order of the clock's values between threads is needed.
+//! - Once a thread has found the end of a term, the term is not extended. Both changes are exchanges of one value, so
+//!   of two threads one is first. No order of the clock's values between threads is needed.
 //! - Only the thread that renews the lease extends a term.
 
 use std::sync::Arc;

@@ -48,15 +48,16 @@ impl LeaseTiming {
     /// Returns the times of a lease with this duration, in whole seconds. Others take over a lease that they have seen
     /// unchanged for this time.
     ///
-    /// The default duration is 15 s. The other times are shares of the duration: by default 10 s, 2 s, 2 s and 2.5 s, of
-    /// which client-go has the first two.
+    /// The default duration is 15 s. The other times are shares of the duration: by default 10 s, 2 s, 2 s and 2.5 s,
+    /// of which client-go has the first two.
     pub fn new(duration: Duration) -> Self {
         let part = duration / 15;
         Self { duration, renew_deadline: part * 10, retry: part * 2, margin: part * 2, call: duration / 6 }
     }
 
     /// Sets the time after which a leader or member that cannot renew its lease does no more work. Must be shorter than
-    /// the lease duration: clocks may differ in speed by up to the ratio of the two. Default: two thirds of the duration.
+    /// the lease duration: clocks may differ in speed by up to the ratio of the two. Default: two thirds of the
+    /// duration.
     pub fn renew_deadline(self, deadline: Duration) -> Self {
         Self { renew_deadline: deadline, ..self }
     }

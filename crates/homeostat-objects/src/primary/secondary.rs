@@ -30,7 +30,8 @@ use homeostat::watch::Index;
 ///
 /// Each object is marked with its primary. An object of another owner is never changed. An object without marks belongs
 /// to the primary that [controls](crate::set_controller) it; [`ensure`](Self::ensure) adds the marks, and lists find it
-/// from then on. A `Secondary` is a cheap handle: give one to the [`PrimaryController`](super::PrimaryController) and one to its reconciler.
+/// from then on. A `Secondary` is a cheap handle: give one to the [`PrimaryController`](super::PrimaryController) and
+/// one to its reconciler.
 ///
 /// All reads ask the client, not a watch, so an object that was just created is not created twice. Each write applies
 /// to the version that was read. If the object has changed since, the write is a

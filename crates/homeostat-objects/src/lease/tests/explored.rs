@@ -7,8 +7,8 @@ use std::time::Duration;
 use super::{FoundLease, LeaseAnswer, LeaseCall, LeaseMachine, LeaseSpec, LeaseTiming, LeaseWrite, Nanos};
 use crate::tests::explore::{World, explore};
 
-/// How much a clock advances in a tick of true time, at most and at least. The ratio is that of the lease's duration and
-/// the renewal deadline: after two ticks the slow clock is at the deadline, and the fast one at the duration.
+/// How much a clock advances in a tick of true time, at most and at least. The ratio is that of the lease's duration
+/// and the renewal deadline: after two ticks the slow clock is at the deadline, and the fast one at the duration.
 const FAST: Duration = Duration::from_millis(1500);
 const SLOW: Duration = Duration::from_secs(1);
 const FAULTS: u8 = 2;
