@@ -62,6 +62,9 @@ impl Exponential {
     }
 
     /// Limits the retries in a row. After the last one, the key runs again only when it is enqueued.
+    ///
+    /// A poller enqueues such a key at its next poll, and the failures are counted anew. With 0, the polls are the only
+    /// retries.
     #[must_use]
     pub fn max_retries(mut self, retries: u32) -> Self {
         self.max_retries = Some(retries);

@@ -226,7 +226,7 @@ pub struct Running<T> {
 
 impl<T> Running<T> {
     /// Creates the handle of `body`, which dereferences to `control`. After a drop, active work may continue for
-    /// `grace`.
+    /// `grace`, and is then aborted. `Duration::MAX` waits without limit: for tasks that end promptly after a stop.
     pub fn new(control: T, body: impl Runnable + 'static, grace: Duration) -> Self {
         let owner = OwnerProcess::current();
         Self { control, body: Box::new(body), grace, detached: false, joined: false, owner }
@@ -272,8 +272,10 @@ impl<T> Running<T> {
 
     /// Stops, waits up to `grace` for active work, aborts the rest, and joins all threads.
     ///
-    /// Blocks until active user code has returned, even if it ignores its cancellation. To give up on such code, call
-    /// [`abort`](Self::abort), [`join_timeout`](Self::join_timeout) and [`detach`](Self::detach) instead.
+    /// Blocks until active user code has returned, even if it ignores its cancellation. Only a manager gives up, after
+    /// its [abort grace](crate::manager::ManagerBuilder::abort_grace): the error then names the threads that still run.
+    /// To give up on the code of anything else, call [`abort`](Self::abort), [`join_timeout`](Self::join_timeout) and
+    /// [`detach`](Self::detach) instead.
     ///
     /// # Errors
     ///

@@ -10,6 +10,8 @@ use crate::base::time::Nanos;
 /// [`rt`](crate::rt) has an example.
 pub trait Task: Send {
     /// Does the work that is due at `now`. Returns the time of the next step.
+    ///
+    /// May block, for example in a system call. In a simulation, it may block on the clock only.
     fn step(&mut self, now: Nanos) -> Next;
 
     /// Returns the time from which a step has work, for a simulation. `next` is the time that the last step returned.
@@ -40,7 +42,7 @@ pub trait Task: Send {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// At this time. [`Nanos::NEVER`] waits for the event only.
+    /// At this time, or at once if it has passed, as [`Nanos::ZERO`] has. [`Nanos::NEVER`] waits for the event only.
     At(Nanos),
     /// There is no next step.
     Finished,

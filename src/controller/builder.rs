@@ -160,7 +160,8 @@ impl<K: Key + Sync + fmt::Debug> ControllerBuilder<K> {
         self
     }
 
-    /// Adds a watch: enqueues the keys that `keys` returns for each event.
+    /// Adds a watch: enqueues the keys that `keys` returns for each event. If the keys are those of the watch, that is
+    /// `|event| event.key().cloned()`: an event may have no key.
     pub fn watch<J, T, I>(mut self, watch: &Watch<J, T>, keys: impl FnMut(&Event<J, T>) -> I + Send + 'static) -> Self
     where
         J: Key + Sync,
@@ -243,6 +244,9 @@ impl<K: Key + Sync + fmt::Debug> ControllerBuilder<K> {
     }
 
     /// Runs the keys on this number of dedicated threads instead of the shared pool.
+    ///
+    /// Does not raise [`max_concurrent_reconciles`](Self::max_concurrent_reconciles): with its default of 1, one of the
+    /// threads works at a time.
     pub fn own_threads(mut self, threads: usize) -> Self {
         self.start.own_threads = Some(threads);
         self

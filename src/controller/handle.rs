@@ -65,7 +65,8 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
         &self.state.queue
     }
 
-    /// Enqueues a key now, for the reason [`MANUAL`](Reasons::MANUAL).
+    /// Enqueues a key now, for the reason [`MANUAL`](Reasons::MANUAL): calls
+    /// [`enqueue_now`](crate::Enqueue::enqueue_now), which ends a delay. `queue().enqueue(key)` waits for its end.
     ///
     /// In backoff, the run waits at least for the [floor](crate::RetryPolicy::floor). Returns
     /// [`EnqueueOutcome::Closed`] once the controller has been stopped, or dropped before its start.
@@ -240,8 +241,11 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
     ///
     /// First waits until all changes that the sources accepted before this call are in the queue. A watch accepts a
     /// change when the call that makes it returns ([`Push::set`](crate::watch::Push::set), for example), a poller when
-    /// its listing returns. Then waits until `key` is idle: it is not queued or running, has no pending retry, and no
-    /// change waits for a debounce or a [minimum interval](crate::controller::ControllerBuilder::min_interval), for a
+    /// its listing returns. A change in a client or in a file reaches the watch later: this call may return `None` before
+    /// the run. In a test, call [`enqueue`](Self::enqueue) first.
+    ///
+    /// Then waits until `key` is idle: it is not queued or running, has no pending retry, and no change waits for a
+    /// debounce or a [minimum interval](crate::controller::ControllerBuilder::min_interval), for a
     /// [gate](crate::run::Gate) or, from a [soft](crate::Subscriber::soft) subscriber, for the end of another delay.
     ///
     /// A run that the key itself requested for later does not count, nor does one that was requested for later without

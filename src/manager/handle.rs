@@ -79,7 +79,7 @@ impl Manager {
         &self.inner.settings.name
     }
 
-    /// Adds a component. Starts it with the manager, or now if the manager runs.
+    /// Adds a component, such as a built controller. Starts it with the manager, or now if the manager runs.
     ///
     /// Components start in the order of these calls.
     ///
@@ -275,7 +275,7 @@ impl Manager {
         driver.start()?.drive()
     }
 
-    /// Starts all components and returns. Does not block until the end.
+    /// Starts all components and returns a handle. Keep it in a variable: dropping it stops the manager.
     ///
     /// The thread `<name>-driver` then does the work of [`run`](Self::run). [`join`](Running::join) waits for the end:
     /// a call of [`stop`](Self::stop) or a failure of a component begins it. Do not join on a thread of a component:

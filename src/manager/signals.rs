@@ -24,8 +24,8 @@ impl Manager {
     /// failed or [`stop`](Self::stop) was called. Once this call has begun, these signals no longer end the process by
     /// themselves.
     ///
-    /// On Linux, a SIGINT that was ignored before this call stays ignored. A shell ignores it for a command that a
-    /// script runs in the background (`cmd &`), so that Ctrl-C ends only the script. SIGTERM always stops the manager.
+    /// On Linux, a SIGINT that was ignored before this call stays ignored. A shell starts a command that a script runs
+    /// in the background (`cmd &`) like that. Such a program ends on SIGTERM only.
     ///
     /// SIGUSR1 writes the [status](Self::status) of the manager to standard error, as a table: `kill -USR1 <pid>`.
     ///

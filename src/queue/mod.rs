@@ -48,7 +48,8 @@ use crate::base::time::Nanos;
 
 /// The bounds of a key type: cheap to clone, comparable and hashable by value, and safe to send between threads.
 ///
-/// Every type that meets these bounds implements this trait.
+/// Every type that meets these bounds implements this trait. A [`Controller`](crate::Controller) also needs `Sync` and
+/// `Debug`: `#[derive(Clone, Debug, PartialEq, Eq, Hash)]`.
 pub trait Key: Clone + Eq + Hash + Send + 'static {}
 
 impl<K: Clone + Eq + Hash + Send + 'static> Key for K {}

@@ -75,6 +75,81 @@
 //! # Ok::<_, homeostat::BoxError>(())
 //! ```
 //!
+//! # A source of values
+//!
+//! This source receives datagrams such as `vm-1=running`, and keeps the last value of each name in a watch. A step may
+//! block, here in `recv`. A stop must end such a call, so the source sends a datagram to itself then. The watch stops when
+//! the task drops its `Push`. [`Watch::source_state`](crate::Watch::source_state) makes its failures visible in the status
+//! and in health checks.
+//!
+//! ```
+//! use homeostat::rt::{AutoResetEvent, Chain, Nanos, Next, SourceState, Task, ThreadGroup, ThreadGroupKind};
+//! use homeostat::watch::Push;
+//! use homeostat::{Clock, Manager, Running, StartError, Subscriber, ThreadOptions, Watch, WorkQueue};
+//! use std::net::UdpSocket;
+//! use std::sync::Arc;
+//! use std::time::Duration;
+//!
+//! struct Datagrams {
+//!     group: Arc<ThreadGroup>,
+//!     socket: Arc<UdpSocket>,
+//!     push: Push<String, String>,
+//!     state: Arc<SourceState>,
+//! }
+//!
+//! impl Task for Datagrams {
+//!     fn step(&mut self, now: Nanos) -> Next {
+//!         let mut buffer = [0; 512];
+//!         let received = self.socket.recv(&mut buffer);
+//!         if self.group.is_stopping() {
+//!             return Next::Finished;
+//!         }
+//!         match received {
+//!             Ok(length) => {
+//!                 self.state.succeeded();
+//!                 if let Some((name, value)) = String::from_utf8_lossy(&buffer[..length]).split_once('=') {
+//!                     self.push.set(name.to_owned(), value.to_owned());
+//!                 }
+//!                 Next::At(Nanos::ZERO) // at once
+//!             }
+//!             Err(error) => {
+//!                 self.state.failed(Chain(&error).to_string());
+//!                 Next::At(now.after(Duration::from_secs(1)))
+//!             }
+//!         }
+//!     }
+//! }
+//!
+//! fn start(socket: UdpSocket, clock: &Clock) -> Result<Running<Watch<String, String>>, StartError> {
+//!     let push = Watch::builder().name("datagrams").clock(clock.clone()).push();
+//!     push.synced(); // there is no initial list
+//!     let (watch, socket) = (push.watch().clone(), Arc::new(socket));
+//!     let group = ThreadGroup::new(ThreadGroupKind::Watch, "datagrams".to_owned(), clock.clone(), 1);
+//!     let state = Arc::clone(watch.source_state());
+//!     let task = Datagrams { group: Arc::clone(&group), socket: Arc::clone(&socket), push, state };
+//!     let event = AutoResetEvent::new(clock.clone());
+//!     let on_stop = move || drop(socket.local_addr().and_then(|own| socket.send_to(&[], own)));
+//!     let handle = group.start_one(&ThreadOptions::new(), task, event, None, on_stop)?;
+//!     Ok(Running::new(watch, handle, Duration::MAX))
+//! }
+//!
+//! let socket = UdpSocket::bind("127.0.0.1:0")?;
+//! let address = socket.local_addr()?;
+//! let manager = Manager::builder().build()?;
+//! let watch = manager.watch("datagrams", || start(socket, manager.clock()))?;
+//! let queue = WorkQueue::new();
+//! let subscription = watch.subscribe(Subscriber::to_itself(&queue))?;
+//! let running = manager.start()?;
+//!
+//! UdpSocket::bind("127.0.0.1:0")?.send_to(b"vm-1=running", address)?;
+//! let claim = queue.dequeue()?;
+//! assert_eq!(watch.store().get(&*claim).as_deref().map(String::as_str), Some("running"));
+//! claim.done();
+//! running.shutdown(Duration::from_secs(10))?; // also stops the source and joins its thread
+//! # drop(subscription);
+//! # Ok::<_, homeostat::BoxError>(())
+//! ```
+//!
 //! # A scheduler
 //!
 //! A simulation runs all tasks on one thread. `Simulation` of the crate `homeostat-testing` is such a scheduler. The

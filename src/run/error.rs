@@ -110,7 +110,9 @@ pub struct Terminal(Mark);
 ///
 /// fn reconcile(_cx: &Context, port: &String) -> Result<Action, BoxError> {
 ///     let port: u16 = port.parse().map_err(terminal)?;
-///     # let _ = port;
+///     if port == 0 {
+///         return Err(terminal("port 0 cannot be opened").into());
+///     }
 ///     Ok(Action::await_change())
 /// }
 /// # let error = reconcile(&Context::detached(), &"http".to_owned()).unwrap_err();

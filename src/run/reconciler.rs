@@ -14,7 +14,8 @@ use crate::base::backoff::Exponential;
 /// idempotent. Two threads never reconcile the same key at the same time, but may reconcile different keys: the
 /// reconciler is shared by reference.
 ///
-/// A closure is a reconciler. Its parameter types must be written out:
+/// A closure is a reconciler. Its parameter types and its return type must be written out. Without the return type,
+/// `rustc` cannot infer the type of the error (E0282, at an `Ok`):
 ///
 /// ```
 /// use homeostat::{Action, Context, Reconciler};

@@ -317,8 +317,9 @@ impl FieldOwner {
     ///
     /// The applied fields must have the same values as in `state`. The state has the `resourceVersion` of the object
     /// that it was computed from, or none if there was no object. If the object has changed since, the apply is a
-    /// [`Conflict`](ClientError::Conflict), or [`AlreadyExists`](ClientError::AlreadyExists). A client of a server that
-    /// computes the state itself makes two writes: one of the state, and one of the applied fields.
+    /// [`Conflict`](crate::ClientErrorKind::Conflict), or [`AlreadyExists`](crate::ClientErrorKind::AlreadyExists). A
+    /// client of a server that computes the state itself makes two writes: one of the state, and one of the applied
+    /// fields.
     #[must_use]
     pub fn admitted(self, state: Value) -> Self {
         Self { admitted: Some(state), ..self }

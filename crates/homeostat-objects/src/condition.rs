@@ -99,7 +99,7 @@ pub fn find_condition<'a>(conditions: &'a [Condition], kind: &str) -> Option<&'a
 /// Sets a condition: replaces the condition of the same type, or appends it. Returns whether anything has changed.
 ///
 /// If the status does not change, the old time is kept. Otherwise the time is the condition's own, or `now` in whole
-/// seconds. `now` is `Timestamp::now()` of the crate `jiff`, or, in steps,
+/// seconds. For `now`, pass `cx.clock().time_of_day().try_into()?`, which follows a held clock, or, in steps,
 /// [`SubContext::now`](crate::sub::SubContext::now).
 pub fn set_condition(conditions: &mut Vec<Condition>, mut condition: Condition, now: Timestamp) -> bool {
     let now = condition.last_transition_time.unwrap_or_else(|| super::json::whole_seconds(now));

@@ -16,6 +16,9 @@ const MOST_RETRIES: usize = 5;
 /// The finalizer is added only if the object has not changed since it was read. Therefore no change of others is lost,
 /// and no decision depends on an old state.
 ///
+/// The write is a merge patch of `metadata.finalizers`. A table of cases expects it with `expect_patch`:
+/// `Patch::Merge(json!({"metadata": {"finalizers": [finalizer]}}))`.
+///
 /// # Errors
 ///
 /// - [`Conflict`](crate::ClientErrorKind::Conflict) if the object has changed since it was read. Read it again.
@@ -127,6 +130,8 @@ fn write<T: Object>(api: &Api<T>, object: &T, finalizers: &Value) -> Result<T, C
 /// | is not being deleted | adds `finalizer`, then calls `reconcile` |
 /// | is being deleted and has `finalizer` | calls `finalize`, then removes the finalizer, unless `finalize` fails or asks for a requeue |
 /// | is being deleted and does not have `finalizer` | nothing |
+///
+/// Each write is a merge patch of `metadata.finalizers`: the new list, or `null` instead of an empty one.
 ///
 /// The closures get the current object, and may change it. Both must be idempotent: `finalize` may be called again, and
 /// it may be called for an object that `reconcile` has not handled yet.

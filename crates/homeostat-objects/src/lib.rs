@@ -235,6 +235,9 @@ pub use self::tracker::{TrackRef, TrackedRun, Tracker};
 pub use self::value_ref::ValueRef;
 pub use self::watch::ObjectWatch;
 pub(crate) use self::watch::{shared_watch, watch_name};
+/// A point in time, of the crate `jiff` 0.2.
+#[doc(no_inline)]
+pub use jiff::Timestamp;
 
 #[cfg(feature = "file-client")]
 pub use self::memory::{CompactError, FileClient, OpenError};

@@ -18,8 +18,8 @@ use homeostat::run::BoxError;
 use homeostat_objects::sub::{Config, ErrorClass};
 use homeostat_objects::{DeleteOptions, EventType, FieldOwner, Kind, Object, Patch, PatchTarget, TrackRef};
 
-/// The type of a case's run: [`StepSubject`](super::StepSubject), [`KeySubject`](super::KeySubject) or, with feature
-/// `serve`, `AdmissionSubject`.
+/// The type of a case's run: [`StepSubject`](super::StepSubject), [`KeySubject`](super::KeySubject) or
+/// [`AdmissionSubject`](super::AdmissionSubject).
 pub trait Subject: sealed::Sealed {
     /// The result of a successful run.
     type Outcome: fmt::Debug + PartialEq;

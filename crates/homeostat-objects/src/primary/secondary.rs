@@ -180,8 +180,8 @@ impl<S: Object> Secondary<S> {
     ///
     /// # Errors
     ///
-    /// The errors of the client, and [`ClientError::Transport`] if the term of the run has ended. A failure does not
-    /// stop the other deletions; the first one is returned.
+    /// The errors of the client, and [`Transport`](crate::ClientErrorKind::Transport) if the term of the run has ended.
+    /// A failure does not stop the other deletions; the first one is returned.
     pub fn prune(
         &self,
         cx: &Context,

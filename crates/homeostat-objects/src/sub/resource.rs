@@ -166,7 +166,8 @@ impl<T: Object> ResourceReconciler<T> {
         Self { observed_generation: Some(Box::new(set)), ..self }
     }
 
-    /// Names the conditions of the status.
+    /// Names the conditions of the status. For a [`ConditionSet`](crate::ConditionSet), pass its
+    /// [`kinds`](crate::ConditionSet::kinds).
     ///
     /// Each run first adds the missing `initial` conditions as [unknown](ConditionStatus::Unknown), with the reason
     /// `Initializing`. A condition keeps its transition time if its status has not changed.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use homeostat::CancellationToken;
+use homeostat::rt::Chain;
 use homeostat_objects::{
     Client, ClientAnswer, ClientCall, ClientError, ClientLayer, DeleteOptions, FieldOwner, Kind, MemoryClient,
     ObjectKey, Patch, PatchTarget, Query, SharedObject, Verb, WatchEvent,
@@ -196,6 +197,6 @@ impl ClientLayer for Confused {
 fn the_answer_of_another_call_is_an_error() {
     let client = Confused(MemoryClient::new());
     assert_eq!(client.get(&LAMP, &ObjectKey::new("hall", "a")).unwrap().name(), "a");
-    let error = client.list(&LAMP, &Query::all()).unwrap_err().to_string();
+    let error = Chain(&client.list(&LAMP, &Query::all()).unwrap_err()).to_string();
     assert!(error.contains("a client layer gives list the answer of another call"), "{error}");
 }

@@ -215,6 +215,9 @@ impl<T: Object> Factory<T> {
 
     /// Sets a condition in `status.conditions`. It replaces the condition of the same type.
     ///
+    /// In an object that a case gives, set its [time](Condition::last_transition_time()). A run that sets the condition
+    /// again adds a missing time, and that is a status update.
+    ///
     /// # Panics
     ///
     /// Panics if the condition does not match the type.
