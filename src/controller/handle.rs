@@ -241,8 +241,8 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
     ///
     /// First waits until all changes that the sources accepted before this call are in the queue. A watch accepts a
     /// change when the call that makes it returns ([`Push::set`](crate::watch::Push::set), for example), a poller when
-    /// its listing returns. A change in a client or in a file reaches the watch later: this call may return `None` before
-    /// the run. In a test, call [`enqueue`](Self::enqueue) first.
+    /// its listing returns. A change in a client or in a file reaches the watch later: this call may return `None`
+    /// before the run. In a test, call [`enqueue`](Self::enqueue) first.
     ///
     /// Then waits until `key` is idle: it is not queued or running, has no pending retry, and no change waits for a
     /// debounce or a [minimum interval](crate::controller::ControllerBuilder::min_interval), for a

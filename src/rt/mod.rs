@@ -78,9 +78,9 @@
 //! # A source of values
 //!
 //! This source receives datagrams such as `vm-1=running`, and keeps the last value of each name in a watch. A step may
-//! block, here in `recv`. A stop must end such a call, so the source sends a datagram to itself then. The watch stops when
-//! the task drops its `Push`. [`Watch::source_state`](crate::Watch::source_state) makes its failures visible in the status
-//! and in health checks.
+//! block, here in `recv`. A stop must end such a call, so the source sends a datagram to itself then. The watch stops
+//! when the task drops its `Push`. [`Watch::source_state`](crate::Watch::source_state) makes failures visible in the
+//! status and in health checks.
 //!
 //! ```
 //! use homeostat::rt::{AutoResetEvent, Chain, Nanos, Next, SourceState, Task, ThreadGroup, ThreadGroupKind};
