@@ -86,8 +86,8 @@ impl Error for Echo {
     }
 }
 
-/// The error inside a [`Terminal`](crate::run::Terminal), a [`Muted`](crate::run::Muted) or a similar mark. A mark is an
-/// error type around this, which [`find`](crate::rt::find) finds even if a wrapper hides its type.
+/// The error inside a [`Terminal`](crate::run::Terminal), a [`Muted`](crate::run::Muted) or a similar mark. A mark is
+/// an error type around this, which [`find`](crate::rt::find) finds even if a wrapper hides its type.
 ///
 /// # Examples
 ///

@@ -4,7 +4,7 @@
 use std::hash::{Hash, Hasher};
 use std::path::Path;
 use std::sync::{Arc, Barrier, Once};
-use std::thread::spawn;
+use std::thread;
 
 use homeostat::manager::{Leadership, Term};
 use homeostat::rt::{Nanos, Next, Task, TaskThread};
@@ -86,14 +86,16 @@ fn a_forked_process_drops_a_queue_whose_lock_was_held_at_the_fork() {
     let pause = Arc::new((Barrier::new(2), Once::new()));
     let other = (queue.clone(), Slow(Some(Arc::clone(&pause))));
     let mut queue = Some(queue);
-    let thread = spawn(move || other.0.enqueue(other.1));
-    pause.0.wait();
-    in_a_fork(|| {
-        drop(queue.take());
-        Ok(())
+    thread::scope(|scope| {
+        let request = scope.spawn(|| other.0.enqueue(other.1));
+        pause.0.wait();
+        in_a_fork(|| {
+            drop(queue.take());
+            Ok(())
+        });
+        pause.0.wait();
+        assert_eq!(request.join().unwrap(), EnqueueOutcome::Merged);
     });
-    pause.0.wait();
-    assert_eq!(thread.join().unwrap(), EnqueueOutcome::Merged);
 }
 
 /// A task with one step.
