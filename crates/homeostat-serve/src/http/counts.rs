@@ -23,6 +23,8 @@ pub(crate) struct HttpCounts {
     pub(crate) authenticated: AtomicU64,
     /// Requests with wrong credentials.
     pub(crate) unauthenticated: AtomicU64,
+    /// Replies with the status 503 that told a failed health check. They are also among the replies.
+    pub(crate) failed_checks: AtomicU64,
     /// Replies by verb and status.
     replies: Mutex<BTreeMap<(&'static str, u16), u64>>,
 }
@@ -36,6 +38,22 @@ impl HttpCounts {
     /// Returns the numbers of replies by verb and status.
     pub(crate) fn replies(&self) -> BTreeMap<(&'static str, u16), u64> {
         self.replies.lock().clone()
+    }
+
+    /// Returns the numbers of replies except failed health checks. The verbs of those are not known: they are `GET` or
+    /// `HEAD`, and the first of these has the most.
+    pub(crate) fn replies_without_checks(&self) -> BTreeMap<(&'static str, u16), u64> {
+        let mut checks = value(&self.failed_checks);
+        let mut replies = self.replies();
+        for verb in ["GET", "HEAD"] {
+            if let Some(count) = replies.get_mut(&(verb, 503)) {
+                let of_verb = checks.min(*count);
+                *count -= of_verb;
+                checks -= of_verb;
+            }
+        }
+        replies.retain(|_, count| *count > 0);
+        replies
     }
 }
 

@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use super::data::{cell, controller_link, heading, key_link, row_name, table};
 use super::escape::{Escaped, name, path};
-use super::units::{span, time};
+use super::units::{ago, time};
 use crate::status::UserAction;
 use crate::sync::Mutex;
 
@@ -109,8 +109,32 @@ impl PastActions {
         actions.push_back(action);
     }
 
+    /// Returns the action that suspended a target, unless a person has resumed it since.
+    pub(super) fn suspension(&self, target: &ActionTarget) -> Option<PastAction> {
+        let actions = self.0.lock();
+        let mut of_target = actions.iter().rev().filter(|past| past.target == *target);
+        let last = of_target.find(|past| past.action != UserAction::Retry).cloned();
+        last.filter(|past| past.action == UserAction::Suspend)
+    }
+
+    /// Returns whether a person has asked for a run of a key since then. A failed key may also have been asked for with
+    /// all failed keys of its controller.
+    pub(super) fn is_requested(&self, key: &ActionTarget, has_failed: bool, since: Option<Instant>) -> bool {
+        let all = ActionTarget::controller(&key.controller);
+        let actions = self.0.lock();
+        actions.iter().any(|PastAction { action, target, at, .. }| {
+            let is_about = target == key || (has_failed && *target == all);
+            *action == UserAction::Retry && is_about && since.is_none_or(|since| *at >= since)
+        })
+    }
+
     /// Adds the section of the last actions on these targets. No section if there were none.
-    pub(super) fn section(&self, out: &mut String, now: Instant, is_shown: impl Fn(&ActionTarget) -> bool) {
+    pub(super) fn section(
+        &self,
+        out: &mut String,
+        (now, today): (Instant, SystemTime),
+        is_shown: impl Fn(&ActionTarget) -> bool,
+    ) {
         let actions: Vec<_> = {
             let actions = self.0.lock();
             actions.iter().rev().filter(|past| is_shown(&past.target)).take(MOST_ROWS).cloned().collect()
@@ -127,7 +151,7 @@ impl PastActions {
             &[("", "time"), ("", "action"), ("", "key"), ("", "user"), ("", "from")],
         );
         for PastAction { action, target, user, client, at, time: stamp } in &actions {
-            let ago = span(now.saturating_duration_since(*at));
+            let ago = ago(today, now.saturating_duration_since(*at));
             row_name(out, format_args!("{} <small>{ago} ago</small>", time(*stamp)));
             cell(out, "", "action", action);
             let subject = match &target.key {

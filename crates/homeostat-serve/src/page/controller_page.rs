@@ -3,15 +3,16 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use super::actions::{ActionTarget, PastActions, buttons};
+use super::actions::{ActionTarget, buttons};
 use super::chart::{area, bars, marks};
 use super::controllers::{Scales, depth_of, phase, run_time_of, run_times};
 use super::data::{ChipColour, DASH, PageData, cell, chip, detail, figure, heading, key_link, row_name, table};
 use super::escape::{line, name};
 use super::history::Past;
 use super::key_page::PageTime;
+use super::suspension::{Suspension, failed_chips, is_suspended, next_try};
 use super::tab::{Tab, TabLevel};
-use super::units::{count, percent, rate, size, span, time};
+use super::units::{ahead, count, percent, rate, size, span, time};
 use super::{runs, sources};
 use crate::status::UserAction;
 use homeostat::controller::{ControllerPhase, ControllerStatus};
@@ -44,13 +45,7 @@ pub(super) fn tab(controller: &ControllerStatus, manager: &str) -> Tab {
 }
 
 /// Returns the part of the page that changes.
-pub(super) fn live_part(
-    controller: &ControllerStatus,
-    data: &PageData<'_>,
-    allowed: &Allowed,
-    past: &PastActions,
-    tab: &Tab,
-) -> String {
+pub(super) fn live_part(controller: &ControllerStatus, data: &PageData<'_>, allowed: &Allowed, tab: &Tab) -> String {
     let mut out = String::new();
     // Writing to a `String` cannot fail.
     let _ = write!(
@@ -60,7 +55,7 @@ pub(super) fn live_part(
         tab.attributes(),
         name(&data.status.name),
         name(&controller.name),
-        phase(controller.phase),
+        phase(controller, data.live),
         time(data.status.time_of_day)
     );
     let target = ActionTarget::controller(&controller.name);
@@ -72,10 +67,10 @@ pub(super) fn live_part(
     }
     figures(&mut out, controller, data);
     hour(&mut out, controller, data);
-    running(&mut out, controller);
+    running(&mut out, controller, data);
     keys(&mut out, controller, data);
     let rows: Vec<_> = controller.sources.iter().map(|source| (None, source)).collect();
-    sources::table_of(&mut out, &rows);
+    sources::table_of(&mut out, &rows, data);
     gates(&mut out, controller);
     let mut recent = data.history.runs.of(&controller.name);
     recent.reverse();
@@ -83,7 +78,7 @@ pub(super) fn live_part(
     let remark = format!("the newest {}", recent.len());
     let times = (data.now(), data.status.time_of_day);
     runs::section(&mut out, ("Last runs", &remark), &recent, Some(&controller.name), times);
-    past.section(&mut out, data.now(), |past| past.controller == controller.name);
+    data.past.section(&mut out, times, |past| past.controller == controller.name);
     out.push_str("</main>");
     out
 }
@@ -128,11 +123,17 @@ fn figures(out: &mut String, controller: &ControllerStatus, data: &PageData<'_>)
         let _ = write!(out, "<div><dt>{name}</dt><dd>{value}</dd></div>");
     };
     if let Some((key, age)) = &controller.oldest_waiting {
-        fact("Waits longest", format!("{} <small>for {}</small>", key_link(&controller.name, key), span(*age)));
+        fact("Waits longest", format!("{} <small>for {}</small>", key_link(&controller.name, key), data.ago(*age)));
     }
     if let Some((key, due)) = &controller.next_due {
-        let time = span(due.saturating_duration_since(data.now()));
-        fact("Due next", format!("{} <small>in {time}</small>", key_link(&controller.name, key)));
+        let next = match Suspension::of_key(controller, key, data.past) {
+            Some(suspension) => suspension.next(false),
+            None => {
+                let rest = due.saturating_duration_since(data.now());
+                format!("<small>in {}</small>", ahead(data.status.time_of_day, rest))
+            }
+        };
+        fact("Due next", format!("{} {next}", key_link(&controller.name, key)));
     }
     fact(
         "Run time",
@@ -179,7 +180,7 @@ fn hour(out: &mut String, controller: &ControllerStatus, data: &PageData<'_>) {
     out.push_str("</div></section>");
 }
 
-fn running(out: &mut String, controller: &ControllerStatus) {
+fn running(out: &mut String, controller: &ControllerStatus, data: &PageData<'_>) {
     let runs = &controller.running;
     if runs.is_empty() {
         return;
@@ -190,7 +191,7 @@ fn running(out: &mut String, controller: &ControllerStatus) {
     for run in runs.iter().take(MOST_ROWS) {
         row_name(out, key_link(&controller.name, &run.key));
         cell(out, "wide", "thread", name(&run.thread));
-        cell(out, "n", "for", span(run.elapsed));
+        cell(out, "n", "for", data.ago(run.elapsed));
         cell(out, "state", "state", if run.overdue { chip(ChipColour::Bad, "overdue") } else { String::new() });
         out.push_str("</tr>");
     }
@@ -204,27 +205,32 @@ fn keys(out: &mut String, controller: &ControllerStatus, data: &PageData<'_>) {
         return;
     }
     out.push_str("<section aria-labelledby=\"keys\">");
-    let all = controller.metrics.failing + controller.metrics.parked + controller.suspended.len();
+    let is_failed = |key: &String| failed.iter().any(|failed| failed.key == *key);
+    let others: Vec<_> = controller.suspended.iter().filter(|key| !is_failed(key)).collect();
+    let all = controller.metrics.failing + controller.metrics.parked + others.len();
     out.push_str(&heading("keys", "Failed and suspended keys", &size(all)));
     let heads = [("", "key"), ("", "state"), ("n", "tries"), ("n", "for"), ("n", "next try"), ("why", "why")];
     table(out, "", "Failed and suspended keys", &heads);
     for key in failed.iter().take(MOST_ROWS) {
         row_name(out, key_link(&controller.name, &key.key));
-        let (colour, state) = if key.parked { (ChipColour::Bad, "given up") } else { (ChipColour::Warn, "failing") };
-        cell(out, "state", "state", chip(colour, state));
+        cell(out, "state", "state", failed_chips(key, is_suspended(controller, &key.key)));
         cell(out, "n", "tries", key.failures);
-        cell(out, "n", "for", span(data.now().saturating_duration_since(key.failing_since)));
-        let next = key.next_try.map(|next| format!("in {}", span(next.saturating_duration_since(data.now()))));
-        cell(out, "n", "next try", next.unwrap_or_else(|| if key.parked { "none" } else { "now" }.to_owned()));
+        cell(out, "n", "for", data.ago(data.now().saturating_duration_since(key.failing_since)));
+        let (class, next) = next_try(controller, key, data);
+        cell(out, class, "next try", next);
         cell(out, "why", "why", detail(&format!("failed {}", key.key), &key.error));
         out.push_str("</tr>");
     }
-    for key in controller.suspended.iter().take(MOST_ROWS) {
+    for key in others.into_iter().take(MOST_ROWS) {
         row_name(out, key_link(&controller.name, key));
         cell(out, "state", "state", chip(ChipColour::Warn, "suspended"));
-        for (class, label) in [("n", "tries"), ("n", "for"), ("n", "next try"), ("why", "why")] {
-            cell(out, class, label, DASH);
-        }
+        let suspension = Suspension::of_key(controller, key, data.past);
+        let by = suspension.as_ref().and_then(Suspension::by);
+        let lasts = by.map(|by| data.ago(data.now().saturating_duration_since(by.at)));
+        cell(out, "n", "tries", DASH);
+        cell(out, "n", "for", lasts.unwrap_or_else(|| DASH.to_owned()));
+        cell(out, "wide", "next try", suspension.map_or_else(|| DASH.to_owned(), |of| of.next(false)));
+        cell(out, "why", "why", DASH);
         out.push_str("</tr>");
     }
     out.push_str("</tbody></table></section>");

@@ -7,7 +7,7 @@ use super::chart::{area, bars, marks};
 use super::data::{ChipColour, DASH, PageData, cell, chip, controller_link, heading, number, row_name, table};
 use super::history::{HistorySample, Past};
 use super::units::{count, percent, rate, size, span};
-use crate::status::RecentRun;
+use crate::status::{CheckResult, RecentRun};
 use homeostat::controller::{ControllerPhase, ControllerStatus};
 
 /// The highest values over all controllers, which give each chart column its scale.
@@ -62,7 +62,7 @@ pub(super) fn section(out: &mut String, data: &PageData<'_>) {
     ];
     table(out, "controllers", "Controllers, with charts of the last five minutes", &heads);
     for (controller, samples) in &rows {
-        row(out, controller, samples, &data.history.runs.of(&controller.name), &scales);
+        row(out, controller, samples, data, &scales);
     }
     out.push_str("</tbody></table></section>");
 }
@@ -80,12 +80,12 @@ fn row(
     out: &mut String,
     controller: &ControllerStatus,
     samples: &[HistorySample],
-    recent: &[Arc<RecentRun>],
+    data: &PageData<'_>,
     scales: &Scales,
 ) {
     let metrics = &controller.metrics;
     row_name(out, controller_link(&controller.name));
-    cell(out, "state", "phase", phase(controller.phase));
+    cell(out, "state", "phase", phase(controller, data.live));
     cell(out, "", "running", load(metrics.runs.active, metrics.max_concurrent_reconciles));
     let chart = area(samples, depth_of, scales.depth, "keys waiting in the last 5 minutes");
     chart_cell(
@@ -95,7 +95,7 @@ fn row(
         &chart,
         samples.iter().all(|sample| sample.depth == 0),
     );
-    let oldest = controller.oldest_waiting.as_ref().map_or_else(|| DASH.to_owned(), |(_, age)| span(*age));
+    let oldest = controller.oldest_waiting.as_ref().map_or_else(|| DASH.to_owned(), |(_, age)| data.ago(*age));
     cell(out, "n", "oldest", oldest);
     cell(out, "n", "delayed", number(metrics.queue.delayed, ChipColour::Calm));
     cell(out, "n", "failing", number(metrics.failing, ChipColour::Warn));
@@ -112,7 +112,7 @@ fn row(
     };
     cell(out, "n errors", "errors", errors);
     let chart = marks(samples, run_time_of, scales.run_time, "mean run time in the last 5 minutes");
-    chart_cell(out, "run time, median / 99 %", &run_times(recent), &chart, !ran);
+    chart_cell(out, "run time, median / 99 %", &run_times(&data.history.runs.of(&controller.name)), &chart, !ran);
     out.push_str("</tr>");
 }
 
@@ -122,14 +122,22 @@ fn chart_cell(out: &mut String, label: &str, value: &str, chart: &str, is_empty:
     cell(out, class, label, format_args!("<div class=\"pair\"><span class=\"value\">{value}</span>{chart}</div>"));
 }
 
-pub(super) fn phase(phase: ControllerPhase) -> String {
-    let colour = match phase {
+/// Returns the phase, and whether something is stuck.
+pub(super) fn phase(controller: &ControllerStatus, live: &[CheckResult]) -> String {
+    let colour = match controller.phase {
         ControllerPhase::Running => ChipColour::Good,
         ControllerPhase::Stopped => ChipColour::Bad,
         ControllerPhase::Standby => ChipColour::Calm,
         _ => ChipColour::Warn,
     };
-    chip(colour, phase)
+    let overdue = controller.running.iter().filter(|run| run.overdue).count();
+    let is_live = !live.iter().any(|check| check.name == controller.name && check.failure.is_some());
+    let stuck = match (overdue, is_live) {
+        (0, true) => String::new(),
+        (0, false) => " ".to_owned() + &chip(ChipColour::Bad, "not live"),
+        _ => " ".to_owned() + &chip(ChipColour::Bad, format_args!("overdue {}", size(overdue))),
+    };
+    chip(colour, controller.phase) + &stuck
 }
 
 /// Returns the active runs out of the possible ones, as a bar and as numbers.

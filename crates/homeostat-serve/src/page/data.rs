@@ -1,10 +1,12 @@
 //! The data that a page shows, and small parts that several sections use.
 
 use std::fmt::{Display, Write};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use super::actions::PastActions;
 use super::escape::{Escaped, key, key_path, line, lines, name, path};
 use super::history::History;
+use super::units::ago;
 use crate::status::{CheckResult, ProcessFacts};
 use homeostat::manager::ManagerStatus;
 
@@ -17,11 +19,17 @@ pub(super) struct PageData<'a> {
     pub(super) history: &'a History,
     /// The version of the program.
     pub(super) version: Option<&'a str>,
+    pub(super) past: &'a PastActions,
 }
 
 impl PageData<'_> {
     pub(super) fn now(&self) -> Instant {
         self.status.taken_at
+    }
+
+    /// Returns an age as HTML.
+    pub(super) fn ago(&self, age: Duration) -> String {
+        ago(self.status.time_of_day, age)
     }
 }
 

@@ -66,7 +66,9 @@ impl StatusPages {
 
     fn control(&self, manager: &Manager, ActionTarget { controller, key }: &ActionTarget) -> Option<Control> {
         match key {
-            Some(key) => KeyStatus::find(manager, &self.history.runs, controller, key)?.control().cloned(),
+            Some(key) => {
+                KeyStatus::find(manager, &self.history.runs, controller, key, &self.past_actions)?.control().cloned()
+            }
             None => Some(self.history.runs.controls(controller)?.all.clone()),
         }
     }

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::access::{Access, AccessRequest, AccessTarget, Authorizer, UserInfo};
 use crate::api::{KindCount, ObjectApi};
-use crate::http::{Handler, IncomingRequest, Reply};
+use crate::http::{Handler, IncomingRequest, Reply, increment};
 use crate::status::{
     CONTENT_TYPE, CheckKind, CheckResult, FailureReasons, ProcessFacts, UserAction, all_ok, metrics_text,
     reply_to_group, reply_to_one, status_json,
@@ -71,12 +71,16 @@ impl StatusPages {
     ) -> Reply {
         let results = self.run_checks(kind, manager);
         let reasons = self.reasons_for(&request.user, &results);
-        if !name.is_empty() {
-            return reply_to_one(&name.join("/"), &results, reasons);
+        let reply = match name {
+            [] => health_of_group(group, request, &results, reasons),
+            _ => reply_to_one(&name.join("/"), &results, reasons),
+        };
+        if let Some(server) = &self.server
+            && reply.status == StatusCode::SERVICE_UNAVAILABLE
+        {
+            increment(&server.vitals.counts.failed_checks);
         }
-        let excluded = request.query.iter().filter(|(name, _)| name == "exclude").map(|(_, value)| value.as_str());
-        let is_verbose = request.parameter("verbose").is_some_and(|value| !matches!(value, "0" | "false"));
-        reply_to_group(group, &results, is_verbose, &excluded.collect::<Vec<_>>(), reasons)
+        reply
     }
 
     fn authorizer(&self) -> Option<&Authorizer> {
@@ -144,6 +148,7 @@ impl StatusPages {
             process: &ProcessFacts::read(),
             history: &self.history,
             version: self.version.as_deref(),
+            past: &self.past_actions,
         })
     }
 
@@ -163,7 +168,7 @@ impl StatusPages {
             if let Some(server) = &self.server {
                 traffic::section(&mut live, &server.vitals);
             }
-            self.past_actions.section(&mut live, data.now(), |_| true);
+            self.past_actions.section(&mut live, (data.now(), data.status.time_of_day), |_| true);
             live.push_str("</main>");
             page(request, StatusCode::OK, &tab, live)
         })
@@ -185,7 +190,7 @@ impl StatusPages {
                 token: self.tokens.of(&request.user.name),
                 actions: all.filter(|action| self.may_act(&request.user, &target, *action)).collect(),
             };
-            let live = controller_page::live_part(controller, data, &allowed, &self.past_actions, &tab);
+            let live = controller_page::live_part(controller, data, &allowed, &tab);
             page(request, StatusCode::OK, &tab, live)
         })
     }
@@ -193,7 +198,7 @@ impl StatusPages {
     /// Returns the page of a key.
     fn key(&self, request: &IncomingRequest, manager: &Manager, controller: &str, shown: &str) -> Reply {
         let page_time = page_time(manager);
-        let Some(key) = KeyStatus::find(manager, &self.history.runs, controller, shown) else {
+        let Some(key) = KeyStatus::find(manager, &self.history.runs, controller, shown, &self.past_actions) else {
             let tab = Tab::plain(format!("{shown} · {controller} · {}", manager.name()));
             let unknown = key_page::unknown(controller, shown, &page_time, &tab);
             return page(request, StatusCode::NOT_FOUND, &tab, unknown);
@@ -260,6 +265,13 @@ impl StatusPages {
         let (live, exists) = object_page.object(&key, has_events, &tab);
         page(request, if exists { StatusCode::OK } else { StatusCode::NOT_FOUND }, &tab, live)
     }
+}
+
+/// Returns the reply to all checks of one kind, without the excluded ones.
+fn health_of_group(group: &str, request: &IncomingRequest, results: &[CheckResult], reasons: FailureReasons) -> Reply {
+    let excluded = request.query.iter().filter(|(name, _)| name == "exclude").map(|(_, value)| value.as_str());
+    let is_verbose = request.parameter("verbose").is_some_and(|value| !matches!(value, "0" | "false"));
+    reply_to_group(group, results, is_verbose, &excluded.collect::<Vec<_>>(), reasons)
 }
 
 fn page_time(manager: &Manager) -> PageTime<'_> {

@@ -8,8 +8,9 @@ use super::actions::{ActionTarget, PastActions, buttons};
 use super::data::{ChipColour, chip, controller_link};
 use super::escape::{key, line, lines, name, plain};
 use super::runs;
+use super::suspension::{Suspension, failed_chips, is_suspended};
 use super::tab::{Tab, TabLevel};
-use super::units::{span, time};
+use super::units::{ago, ahead, span, time};
 use crate::status::{Control, RecentRun, RunLogs, UserAction};
 use homeostat::controller::{ActiveRun, FailedKey, RunOutcome};
 use homeostat::manager::Manager;
@@ -29,7 +30,11 @@ pub(super) struct KeyStatus {
     state: KeyState,
     running: Option<ActiveRun>,
     failed: Option<FailedKey<String>>,
+    /// Whether the key has a suspension of its own.
     suspended: bool,
+    suspension: Option<Suspension>,
+    /// Whether a person has asked for a run since the last one ended.
+    is_requested: bool,
     /// The oldest first.
     recent_runs: Vec<Arc<RecentRun>>,
     /// Acts on the key, if users may.
@@ -39,7 +44,13 @@ pub(super) struct KeyStatus {
 impl KeyStatus {
     /// Finds the key that `Debug` formats as `shown`. Finds keys that run, have failed, are suspended, are first in the
     /// queue, or have run lately.
-    pub(super) fn find(manager: &Manager, runs: &RunLogs, controller: &str, shown: &str) -> Option<Self> {
+    pub(super) fn find(
+        manager: &Manager,
+        runs: &RunLogs,
+        controller: &str,
+        shown: &str,
+        past: &PastActions,
+    ) -> Option<Self> {
         let mut state = None;
         let (mut control, controls) = (None, runs.controls(controller));
         manager.visit_keys(controller, |key| {
@@ -52,12 +63,17 @@ impl KeyStatus {
         recent_runs.retain(|run| run.key == shown);
         let state = state.or_else(|| recent_runs.last().map(|run| run.key_state()))?;
         let status = manager.status().controllers.into_iter().find(|status| status.name == controller)?;
+        let failed: Option<FailedKey<String>> =
+            status.failing.iter().chain(&status.parked).find(|failed| failed.key == shown).cloned();
+        let last_end = recent_runs.last().and_then(|run| run.started.checked_add(run.took));
         Some(Self {
             key: shown.to_owned(),
+            suspension: Suspension::of_key(&status, shown, past),
+            is_requested: past.is_requested(&ActionTarget::key(controller, shown), failed.is_some(), last_end),
             state,
-            running: status.running.into_iter().find(|run| run.key == shown),
-            failed: status.failing.into_iter().chain(status.parked).find(|failed| failed.key == shown),
-            suspended: status.suspended.iter().any(|key| key == shown),
+            running: status.running.iter().find(|run| run.key == shown).cloned(),
+            failed,
+            suspended: is_suspended(&status, shown),
             control: control.or_else(|| recent_runs.iter().rev().find_map(|run| run.control.clone())),
             recent_runs,
         })
@@ -105,18 +121,23 @@ pub(super) fn live_part(
     past: &PastActions,
     tab: &Tab,
 ) -> String {
-    let now = page_time.now;
     let (state, colour) = state(status);
-    let mut out = header(controller, &status.key, page_time, &chip(colour, state), tab);
+    let mut chips = chip(colour, state);
+    if state == "suspended"
+        && let Some(failed) = &status.failed
+    {
+        chips = failed_chips(failed, true);
+    }
+    let mut out = header(controller, &status.key, page_time, &chips, tab);
     let target = ActionTarget::key(controller, &status.key);
     buttons(&mut out, &target, token, actions);
     out.push_str("<dl class=\"about\">");
-    about(&mut out, status, now);
+    about(&mut out, status, page_time);
     out.push_str("</dl>");
     let newest: Vec<_> = status.recent_runs.iter().rev().cloned().collect();
     let remark = ("Last runs", "of the last 512 runs and 256 failures of the controller");
-    runs::section(&mut out, remark, &newest, None, (now, page_time.time));
-    past.section(&mut out, now, |past| *past == target);
+    runs::section(&mut out, remark, &newest, None, (page_time.now, page_time.time));
+    past.section(&mut out, (page_time.now, page_time.time), |past| *past == target);
     out.push_str("</main>");
     out
 }
@@ -168,58 +189,59 @@ fn state(status: &KeyStatus) -> (&'static str, ChipColour) {
     }
 }
 
-fn about(out: &mut String, status: &KeyStatus, now: Instant) {
+fn about(out: &mut String, status: &KeyStatus, page_time: &PageTime<'_>) {
+    let PageTime { now, time, .. } = *page_time;
     let mut fact = |name: &str, value: &str| {
         let _ = write!(out, "<div><dt>{name}</dt><dd>{value}</dd></div>");
     };
     if let Some(run) = &status.running {
-        fact("Now", &format!("runs for {} on {}", span(run.elapsed), name(&run.thread)));
-        fact("Deadline", &deadline(run));
-        fact("Why it began", &began(status.recent_runs.last(), now, run.elapsed));
+        fact("Now", &format!("runs for {} on {}", ago(time, run.elapsed), name(&run.thread)));
+        fact("Deadline", &deadline(run, time));
+        fact("Why it began", &began(status.recent_runs.last(), page_time, run.elapsed));
     }
     if let Some(last) = status.recent_runs.last() {
-        let ended = span(now.saturating_duration_since(last.started).saturating_sub(last.took));
-        let reasons = line(&last.reasons.to_string()).to_string();
-        let title = if status.running.is_some() { "Why it ran before" } else { "Why it ran" };
-        fact(title, &format!("{reasons} <small>the run that ended {ended} ago</small>"));
+        let ended = ago(time, now.saturating_duration_since(last.started).saturating_sub(last.took));
+        fact("Last run", &format!("{}, ended {ended} ago", runs::why(last)));
     }
-    fact("Next run", &next(status, now));
+    fact("Next run", &next(status, page_time));
     if let Some(failed) = &status.failed {
-        let time = span(now.saturating_duration_since(failed.failing_since));
-        fact("Fails", &format!("for {time}, {} tries in a row", failed.failures));
+        let lasts = ago(time, now.saturating_duration_since(failed.failing_since));
+        fact("Fails", &format!("for {lasts}, {} tries in a row", failed.failures));
         fact("Last error", &format!("<pre>{}</pre>", lines(&failed.error)));
     }
 }
 
 /// Describes the deadline of an active run.
-fn deadline(run: &ActiveRun) -> String {
+fn deadline(run: &ActiveRun, time: SystemTime) -> String {
     let Some(timeout) = run.timeout else { return "none: the controller has no timeout".to_owned() };
     let of = format!("<small>{} after its start</small>", span(timeout));
     match run.elapsed.checked_sub(timeout) {
-        Some(late) if run.overdue => format!("<b class=\"bad\">passed by {}</b> {of}", span(late)),
+        Some(late) if run.overdue => format!("<b class=\"bad\">passed by {}</b> {of}", ago(time, late)),
         Some(_) => format!("passed just now {of}"),
-        None => format!("in {} {of}", span(timeout.saturating_sub(run.elapsed))),
+        None => format!("in {} {of}", ahead(time, timeout.saturating_sub(run.elapsed))),
     }
 }
 
 /// How much later than asked for a run may begin to count as the one that the previous run asked for.
 const SLACK: Duration = Duration::from_secs(1);
 
-/// Describes why an active run began, as far as the end of the previous run tells. The reasons of a run are known when
-/// it ends.
-fn began(previous: Option<&Arc<RecentRun>>, now: Instant, elapsed: Duration) -> String {
-    let Some(previous) = previous else { return "a request; no earlier run of the key is known".to_owned() };
+/// Describes why an active run began, as far as the end of the previous run tells, in the words of the [reasons](runs::why).
+/// The reasons of a run are known when it ends.
+fn began(previous: Option<&Arc<RecentRun>>, page_time: &PageTime<'_>, elapsed: Duration) -> String {
+    let now = page_time.now;
+    let unknown = "– <small>known when the run ends";
+    let Some(previous) = previous else { return format!("{unknown}; no earlier run of the key is known</small>") };
     let since_end = now.saturating_duration_since(previous.started).saturating_sub(previous.took);
     let idle = since_end.saturating_sub(elapsed);
     let is_due = |after: Duration| idle >= after && idle < after.saturating_add(SLACK);
     match (&previous.outcome, previous.retry_after) {
         (RunOutcome::Failed(_), Some(after)) if is_due(after) => {
-            format!("the retry, {} after the failed run", span(idle))
+            format!("retry, {} after the failed run", span(idle))
         }
         (RunOutcome::Requeued(after), _) if is_due(*after) => {
-            format!("the previous run asked for it, to run again after {}", span(*after))
+            format!("requeue, {} after the previous run", span(*after))
         }
-        _ => format!("a request, {} after the previous run, which {}", span(idle), ended(previous)),
+        _ => format!("{unknown}; it began {} after the previous run, which {}</small>", span(idle), ended(previous)),
     }
 }
 
@@ -231,13 +253,21 @@ fn ended(run: &RecentRun) -> String {
 }
 
 /// Describes when the key runs next.
-fn next(status: &KeyStatus, now: Instant) -> String {
+fn next(status: &KeyStatus, page_time: &PageTime<'_>) -> String {
+    if let Some(suspension) = &status.suspension {
+        let next = suspension.next(status.is_requested);
+        return match status.state {
+            KeyState::Idle if !status.is_requested => format!("{next}, once it changes or is requested"),
+            KeyState::Processing(PendingRerun::None) => format!("{next}, if the active run asks for it"),
+            _ => next,
+        };
+    }
     let at = |due: Option<Instant>| match due {
-        Some(due) if due <= now => "now".to_owned(),
-        Some(due) => format!("in {}", span(due.saturating_duration_since(now))),
+        Some(due) if due <= page_time.now => "now".to_owned(),
+        Some(due) => format!("in {}", ahead(page_time.time, due.saturating_duration_since(page_time.now))),
         None => "not before it is resumed or requested".to_owned(),
     };
-    let next = match status.state {
+    match status.state {
         KeyState::Ready(priority) => {
             format!("as soon as a thread is free <small>priority: {}</small>", format!("{priority:?}").to_lowercase())
         }
@@ -246,6 +276,5 @@ fn next(status: &KeyStatus, now: Instant) -> String {
         KeyState::Processing(PendingRerun::At(due)) => format!("after the active run, {}", at(due)),
         KeyState::Processing(_) => "right after the active run: the key was requested meanwhile".to_owned(),
         _ => "at its next change or request".to_owned(),
-    };
-    if status.suspended { format!("{next} <small>the key is suspended</small>") } else { next }
+    }
 }

@@ -20,6 +20,7 @@ mod search;
 mod shell;
 mod sources;
 mod summary;
+mod suspension;
 mod tab;
 #[cfg(all(test, not(loom)))]
 mod tests;

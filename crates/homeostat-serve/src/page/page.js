@@ -2,6 +2,7 @@
 (() => {
   "use strict";
   const PERIOD = 2000;
+  const UPDATES = `updates every ${PERIOD / 1000} s`;
   const ids = ["live", "refresh", "state", "pause", "said", "icon"];
   const [live, bar, state, pause, said, icon] = ids.map((id) => document.getElementById(id));
   let paused = false;
@@ -62,7 +63,7 @@
         const html = await reply.text();
         if (!why_not()) {
           replace(html);
-          show("live", false);
+          show(UPDATES, false);
         }
       } catch {
         const since = live.querySelector("time")?.textContent ?? "";
@@ -80,6 +81,7 @@
   });
   document.addEventListener("visibilitychange", refresh);
   health = health_now();
+  show(UPDATES, false);
   bar.hidden = false;
   timer = setTimeout(refresh, PERIOD);
 })();

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use super::data::{ChipColour, cell, chip, detail, heading, key_link, row_name, table};
+use super::data::{ChipColour, DASH, cell, chip, detail, heading, key_link, row_name, table};
 use super::escape::{line, name};
-use super::units::{span, time_of_day};
+use super::units::{self, span, time_of_day};
 use crate::status::RecentRun;
 use homeostat::controller::RunOutcome;
 
@@ -31,13 +31,13 @@ pub(super) fn section(
     for run in runs {
         let ago = now.saturating_duration_since(run.started);
         let began = time.checked_sub(ago).map(time_of_day).unwrap_or_default();
-        let shown = format!("{began} <small>{} ago</small>", span(ago));
+        let shown = format!("{began} <small>{} ago</small>", units::ago(time, ago));
         match controller {
             Some(controller) => row_name(out, key_link(controller, &run.key)),
             None => row_name(out, &shown),
         }
         cell(out, "state", "result", result(run));
-        cell(out, "", "why", line(&run.reasons.to_string()));
+        cell(out, "", "why", why(run));
         if controller.is_some() {
             cell(out, "wide", "began", shown);
         }
@@ -53,6 +53,16 @@ pub(super) fn section(
         out.push_str("</tr>");
     }
     out.push_str("</tbody></table></section>");
+}
+
+/// Returns why a run began, as HTML.
+pub(super) fn why(run: &RecentRun) -> String {
+    let reasons = run.reasons.to_string();
+    if run.reasons.is_empty() {
+        return DASH.to_owned();
+    }
+    let words = reasons.split(", ").map(|reason| if reason == "manual" { "enqueued" } else { reason });
+    line(&words.collect::<Vec<_>>().join(", ")).to_string()
 }
 
 fn result(run: &RecentRun) -> String {

@@ -13,7 +13,7 @@ const SCRIPT: &str = include_str!("page.js");
 /// The policy allows only this style and this script, by their hashes. A test computes the hashes.
 const POLICY: &str = "default-src 'none'; \
     style-src 'sha256-QHZiq+I9dsjcoewg2zIbDH/osakJoNRsGd7VkD8p2ac='; \
-    script-src 'sha256-597ThGaZJRlwncJSL3ve0EltBcrzKT2obMOlpHpYjns='; \
+    script-src 'sha256-S4PniMajaw9Z8JAQadDbgC+FRMT7zS+RfWN4rMdmiMU='; \
     connect-src 'self'; img-src data:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
 
 /// Returns a complete page. `live` is the HTML of its changing part.

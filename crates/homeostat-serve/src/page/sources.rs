@@ -2,7 +2,7 @@
 
 use super::data::{ChipColour, DASH, PageData, cell, chip, controller_link, detail, heading, row_name, table};
 use super::escape::source_name;
-use super::units::{count, size, span};
+use super::units::{count, size};
 use homeostat::watch::SourceStatus;
 
 /// Adds the section with the sources of the manager and of all controllers.
@@ -12,11 +12,11 @@ pub(super) fn section(out: &mut String, data: &PageData<'_>) {
     let of_controllers = status.controllers.iter();
     let of_controllers = of_controllers
         .flat_map(|controller| controller.sources.iter().map(move |source| (Some(controller.name.as_str()), source)));
-    table_of(out, &own.chain(of_controllers).collect::<Vec<_>>());
+    table_of(out, &own.chain(of_controllers).collect::<Vec<_>>(), data);
 }
 
 /// Adds the section with these sources, each with its controller. No source needs one if all belong to the same.
-pub(super) fn table_of(out: &mut String, rows: &[(Option<&str>, &SourceStatus)]) {
+pub(super) fn table_of(out: &mut String, rows: &[(Option<&str>, &SourceStatus)], data: &PageData<'_>) {
     if rows.is_empty() {
         return;
     }
@@ -35,7 +35,7 @@ pub(super) fn table_of(out: &mut String, rows: &[(Option<&str>, &SourceStatus)])
         }
         cell(out, "n", "listings", count(source.listings));
         cell(out, "n", "failures", failures(source));
-        cell(out, "n", "failing for", source.failing_for.map_or_else(|| DASH.to_owned(), span));
+        cell(out, "n", "failing for", source.failing_for.map_or_else(|| DASH.to_owned(), |time| data.ago(time)));
         let error = source.last_error.as_deref().unwrap_or_default();
         let error = detail(&format!("source {} {}", controller.unwrap_or_default(), source.name), error);
         // An error of the past stays visible, in a muted colour.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::data::{ChipColour, PageData, chip, figure};
 use super::escape::{lines, name};
 use super::tab::Tab;
-use super::units::{size, span, time};
+use super::units::{ago, size, time};
 use crate::status::{CheckResult, all_ok};
 use homeostat::controller::ControllerStatus;
 use homeostat::manager::ManagerStatus;
@@ -69,7 +69,7 @@ fn facts(data: &PageData<'_>) -> Vec<String> {
     let host = process.host.as_deref().map(|host| format!(" on {}", name(host))).unwrap_or_default();
     facts.push(format!("pid {}{host}", process.id));
     if let Some(up) = process.started.and_then(|started| status.time_of_day.duration_since(started).ok()) {
-        facts.push(format!("up {}", span(up)));
+        facts.push(format!("up {}", data.ago(up)));
     }
     if let Some(bytes) = process.resident_bytes {
         facts.push(format!("{} MiB", size(usize::try_from(bytes >> 20).unwrap_or_default())));
@@ -86,7 +86,7 @@ fn leadership(status: &ManagerStatus) -> Option<String> {
     if !status.elected {
         return None;
     }
-    let time = status.leader_for.map(|time| format!(" for {}", span(time))).unwrap_or_default();
+    let time = status.leader_for.map(|time| format!(" for {}", ago(status.time_of_day, time))).unwrap_or_default();
     Some(match (&status.leader, status.leading) {
         // The process follows among the facts.
         (Some(leader), true) => {
@@ -113,7 +113,12 @@ pub(super) fn figures(out: &mut String, status: &ManagerStatus) {
     out.push_str("<dl class=\"figures\">");
     count(out, "running", sum(|each| each.metrics.runs.active), "");
     count(out, "waiting", depth, "");
-    figure(out, "oldest waits", if depth == 0 { "–".to_owned() } else { span(oldest) }, class(depth, ""));
+    figure(
+        out,
+        "oldest waits",
+        if depth == 0 { "–".to_owned() } else { ago(status.time_of_day, oldest) },
+        class(depth, ""),
+    );
     count(out, "delayed", sum(|each| each.metrics.queue.delayed), "");
     count(out, "failing", sum(|each| each.metrics.failing), "warn");
     count(out, "given up", sum(|each| each.metrics.parked), "bad");

@@ -45,12 +45,12 @@ pub(super) fn section(out: &mut String, data: &PageData<'_>) {
     active.sort_by_key(|(_, run)| std::cmp::Reverse((run.overdue, run.elapsed)));
     let remark = if active.is_empty() { "none".to_owned() } else { size(active.len()) };
     out.push_str(&heading("runs", "Running now", &remark));
-    active_runs(out, &active);
+    active_runs(out, &active, data);
     drawing(out, data);
     out.push_str("</section>");
 }
 
-fn active_runs(out: &mut String, active: &[(&ControllerStatus, &ActiveRun)]) {
+fn active_runs(out: &mut String, active: &[(&ControllerStatus, &ActiveRun)], data: &PageData<'_>) {
     if active.is_empty() {
         return;
     }
@@ -60,7 +60,7 @@ fn active_runs(out: &mut String, active: &[(&ControllerStatus, &ActiveRun)]) {
         row_name(out, key_link(&controller.name, &run.key));
         cell(out, "", "controller", controller_link(&controller.name));
         cell(out, "wide", "thread", name(&run.thread));
-        cell(out, "n", "for", span(run.elapsed));
+        cell(out, "n", "for", data.ago(run.elapsed));
         cell(out, "state", "state", if run.overdue { chip(ChipColour::Bad, "overdue") } else { String::new() });
         out.push_str("</tr>");
     }

@@ -8,7 +8,8 @@ use crate::server::ServerVitals;
 /// Adds the section.
 pub(super) fn section(out: &mut String, vitals: &ServerVitals) {
     let ServerVitals { registry, counts } = vitals;
-    let replies = counts.replies();
+    // A failed health check is an answer of a server that works.
+    let (checks, replies) = (value(&counts.failed_checks), counts.replies_without_checks());
     let of_class = |class: u16| -> u64 {
         replies.iter().filter(|((_, code), _)| code / 100 == class).map(|(_, count)| count).sum()
     };
@@ -29,8 +30,14 @@ pub(super) fn section(out: &mut String, vitals: &ServerVitals) {
     add("open now", open(registry.connections()), "");
     out.push_str("</dl>");
     let errors: Vec<_> = replies.iter().filter(|((_, code), _)| *code >= 400).collect();
-    if !errors.is_empty() {
+    if !errors.is_empty() || checks > 0 {
         table(out, "now", "Replies with errors", &[("", "verb"), ("n", "status"), ("n", "replies")]);
+        if checks > 0 {
+            row_name(out, "<small>failed health checks</small>");
+            cell(out, "n", "status", 503);
+            cell(out, "n", "replies", count(checks));
+            out.push_str("</tr>");
+        }
         for ((verb, code), replies) in errors {
             row_name(out, verb);
             cell(out, "n", "status", code);

@@ -72,6 +72,21 @@ pub(super) fn time(time: SystemTime) -> String {
     format!("<time datetime=\"{stamp}\" title=\"{stamp}\">{} UTC</time>", time_of_day(time))
 }
 
+/// Returns an age as HTML that shows the time of its begin as a tooltip.
+pub(super) fn ago(now: SystemTime, age: Duration) -> String {
+    titled(now.checked_sub(age), age)
+}
+
+/// Returns the rest of a wait as HTML that shows the time of its end as a tooltip.
+pub(super) fn ahead(now: SystemTime, rest: Duration) -> String {
+    titled(now.checked_add(rest), rest)
+}
+
+fn titled(time: Option<SystemTime>, duration: Duration) -> String {
+    let stamp = time.map(stamp).unwrap_or_default();
+    format!("<span title=\"{stamp}\">{}</span>", span(duration))
+}
+
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
@@ -108,5 +123,9 @@ mod tests {
     fn times_are_in_utc() {
         let time = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
         assert_eq!((stamp(time).as_str(), time_of_day(time).as_str()), ("2023-11-14T22:13:20Z", "22:13:20"));
+        let minute = Duration::from_secs(60);
+        assert_eq!(ago(time, minute), "<span title=\"2023-11-14T22:12:20Z\">1 m 0 s</span>");
+        assert_eq!(ahead(time, minute), "<span title=\"2023-11-14T22:14:20Z\">1 m 0 s</span>");
+        assert_eq!(ago(time, Duration::MAX), format!("<span title=\"\">{}</span>", span(Duration::MAX)));
     }
 }

@@ -10,11 +10,11 @@ use crate::until::until;
 use homeostat::queue::KeyState;
 use homeostat_test_support::logs::Logs;
 
-const KEY: &str = "/keys/v%3Cm%3E/%22bad%22";
-const CONTROLLER: &str = "/controllers/v%3Cm%3E";
+pub(super) const KEY: &str = "/keys/v%3Cm%3E/%22bad%22";
+pub(super) const CONTROLLER: &str = "/controllers/v%3Cm%3E";
 
 /// Starts a program whose pages have buttons.
-fn program() -> Program {
+pub(super) fn program() -> Program {
     let mut program = Program::started();
     program.pages = program.pages_again().actions(&program.keys);
     program
@@ -27,7 +27,7 @@ fn token(program: &Program, page: &str, user: &str) -> String {
     page.split("name=\"token\" value=\"").nth(1).unwrap().split('"').next().unwrap().to_owned()
 }
 
-fn act(program: &Program, page: &str, action: &str) -> Reply {
+pub(super) fn act(program: &Program, page: &str, action: &str) -> Reply {
     let token = token(program, page, "ada");
     program.pages.handle(&post(&format!("{page}/{action}"), "ada", &format!("token={token}")))
 }

@@ -5,6 +5,7 @@ mod acting;
 mod handling;
 mod places;
 mod program;
+mod words;
 
 use std::net::{Ipv4Addr, SocketAddr};
 

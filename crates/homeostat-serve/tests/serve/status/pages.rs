@@ -53,7 +53,7 @@ fn the_page_of_a_key_is_found_by_any_text() {
         let encoded = utf8_percent_encode(&shown, NON_ALPHANUMERIC);
         let answer = site.get(&format!("/keys/v%20m%2F%3Cx%3E/{encoded}"));
         assert_eq!(answer.status, 200, "{key:?}: {}", answer.body);
-        assert!(answer.body.contains("<dt>Why it ran</dt><dd>manual"));
+        assert!(answer.body.contains("<dt>Last run</dt><dd>enqueued, ended <span title="));
         assert!(!answer.body.contains("<b>") && !answer.body.contains("<x>"));
     }
     running.shutdown(Duration::from_secs(10)).unwrap();
@@ -238,4 +238,24 @@ fn the_page_counts_the_errors_and_refused_logins_of_its_server() {
     {
         assert!(page.contains(part), "{part}: {page}");
     }
+}
+
+#[test]
+fn a_failed_health_check_is_no_error_of_the_server() {
+    let manager = Manager::builder().build().unwrap();
+    let pages = StatusPages::new(&manager).unwrap().live_check("disk", || Err("it is full"));
+    let site = Site::served(pages, |builder| builder);
+    for path in ["/readyz", "/livez", "/healthz?verbose", "/livez/disk"] {
+        assert_eq!(site.get(path).status, 503, "{path}");
+    }
+    assert_eq!(site.request("HEAD", "/livez").status, 503);
+    let page = site.get("/").body;
+    for part in [
+        "<dt>server errors</dt><dd class=\"none\">0</dd>",
+        "failed health checks</small></th><td class=\"n\" data-label=\"status\">503</td><td class=\"n\" data-label=\"replies\">5</td>",
+    ] {
+        assert!(page.contains(part), "{part}: {page}");
+    }
+    assert!(!page.contains("<th scope=\"row\">GET") && !page.contains("<th scope=\"row\">HEAD"), "{page}");
+    assert!(site.get("/metrics").body.contains("apiserver_request_total{verb=\"GET\",code=\"503\"} 4"));
 }

@@ -1,0 +1,202 @@
+//! Tests of what a person on call reads: suspensions, stuck controllers, reasons and times.
+
+use std::time::Duration;
+
+use super::acting::{CONTROLLER, KEY, act, program};
+use super::program::Program;
+use crate::page::StatusPages;
+use crate::until::until;
+use homeostat::{Action, BoxError, Component, Context, Controller, Enqueue, Poller};
+
+const AFTER_RESUME: &str = "suspended – runs after resume";
+
+/// The next run of the failing key on the overview, on the page of its controller and on its own page.
+fn pages(program: &Program) -> [String; 3] {
+    ["/", CONTROLLER, KEY].map(|path| program.get(path).1)
+}
+
+#[test]
+fn a_suspended_key_runs_after_resume_and_at_no_time() {
+    let program = program();
+    program.run("bad");
+    for page in pages(&program) {
+        assert!(page.contains(">40 s</span>") && !page.contains(AFTER_RESUME), "{page}");
+    }
+    drop(act(&program, KEY, "suspend"));
+    program.clock.advance(Duration::from_secs(5));
+    for page in pages(&program) {
+        let (_, after) = page.split_once(&format!("{AFTER_RESUME} <small>since <time")).expect(&page);
+        assert!(after.split("</small>").next().unwrap().ends_with(", by <bdi>ada</bdi>"), "{page}");
+        assert!(!page.contains("in <span") && !page.contains("requested –"), "{page}");
+    }
+    program.clock.advance(Duration::from_secs(60));
+    until("the due retry is deferred", || program.keys.metrics().queue.depth() == 0);
+    for page in pages(&program) {
+        assert!(page.contains(AFTER_RESUME) && !page.contains(">now<"), "{page}");
+    }
+    drop(act(&program, KEY, "retry"));
+    for page in pages(&program) {
+        assert!(page.contains("requested – runs after resume <small>since"), "{page}");
+        assert!(!page.contains(AFTER_RESUME) && !page.contains("as soon as"), "{page}");
+    }
+}
+
+#[test]
+fn a_key_of_a_suspended_controller_runs_after_resume_and_at_no_time() {
+    let program = program();
+    program.run("bad");
+    program.keys.suspend_all();
+    for page in pages(&program) {
+        assert!(page.contains(&format!("{AFTER_RESUME} <small>the controller is suspended</small>")), "{page}");
+        assert!(!page.contains("in <span"), "{page}");
+    }
+    program.keys.resume_all();
+    drop(act(&program, CONTROLLER, "suspend"));
+    drop(act(&program, CONTROLLER, "retry"));
+    for page in pages(&program) {
+        assert!(
+            page.contains("requested – runs after resume <small>the controller is suspended, since <time"),
+            "{page}"
+        );
+        assert!(!page.contains("in <span") && !page.contains("as soon as"), "{page}");
+    }
+}
+
+#[test]
+fn a_suspended_failing_key_has_one_row_with_two_chips() {
+    let program = Program::started();
+    program.run("bad");
+    program.keys.suspend("bad".to_owned());
+    program.keys.suspend("held".to_owned());
+    let page = program.get(CONTROLLER).1;
+    let (_, keys) = page.split_once("id=\"keys\">Failed and suspended keys <small>2</small>").expect(&page);
+    let keys = keys.split("</section>").next().unwrap();
+    let chips = "<span class=\"chip warn\">suspended</span> <span class=\"chip warn\">failing</span>";
+    assert_eq!((keys.matches("%22bad%22").count(), keys.matches(chips).count()), (1, 1), "{keys}");
+    assert_eq!((keys.matches("%22held%22").count(), keys.matches(">suspended</span>").count()), (1, 2), "{keys}");
+    assert!(program.get(KEY).1.contains(chips) && program.get("/").1.contains(chips));
+}
+
+#[test]
+fn a_suspended_controller_with_waiting_keys_needs_attention() {
+    let program = program();
+    drop(act(&program, CONTROLLER, "suspend"));
+    assert!(program.get("/").1.contains("<p class=\"calm\">Nothing.</p>"));
+    program.keys.enqueue("one".to_owned());
+    assert!(program.get("/").1.contains("</bdi> is suspended, 1 key waits <small>since <time"));
+    (0..1_233).for_each(|number| drop(program.keys.enqueue(number.to_string())));
+    let page = program.get("/").1;
+    assert!(page.contains("Needs attention <small>1</small>"), "{page}");
+    assert!(page.contains("<bdi>v&lt;m&gt;</bdi> is suspended, 1,234 keys wait <small>since <time"), "{page}");
+    assert!(page.contains("<title>not ready") || page.contains("<title>1 to check · "), "{page}");
+}
+
+#[test]
+fn a_stuck_controller_has_a_red_chip_beside_its_phase() {
+    let program = Program::started();
+    until("the controller runs", || program.json("/statusz")["controllers"][0]["phase"] == "running");
+    let good = "<span class=\"chip good\">running</span>";
+    for path in ["/", CONTROLLER] {
+        let page = program.get(path).1;
+        assert!(page.contains(good) && !page.contains("overdue 1"), "{page}");
+    }
+    // The key ignores its deadline until the test ends.
+    let (end, may_end) = std::sync::mpsc::channel::<()>();
+    let may_end = std::sync::Mutex::new(may_end);
+    let reconcile = move |_cx: &Context, _key: &String| -> Result<Action, BoxError> {
+        let _ended = may_end.lock().unwrap().recv();
+        Ok(Action::await_change())
+    };
+    let controller = Controller::builder("stuck", reconcile).clock(program.clock.clock());
+    let controller = controller.reconcile_timeout(Duration::from_secs(5)).build().unwrap();
+    let stuck = controller.handle();
+    program.manager.add(controller).unwrap();
+    stuck.enqueue("a".to_owned());
+    until("the run is active", || stuck.metrics().runs.active == 1);
+    program.clock.advance(Duration::from_secs(20));
+    until("the run is overdue", || stuck.status().running.iter().any(|run| run.overdue));
+    let chips = format!("{good} <span class=\"chip bad\">overdue 1</span>");
+    for path in ["/", "/controllers/stuck"] {
+        let page = program.get(path).1;
+        assert_eq!(page.matches(&chips).count(), 1, "{page}");
+    }
+    drop(end);
+}
+
+#[test]
+fn the_refresh_is_not_called_live() {
+    let page = Program::new().get("/").1;
+    assert!(page.contains("<span id=\"state\"></span>") && page.contains("`updates every ${PERIOD / 1000} s`"));
+    assert!(!page.contains("show(\"live\""));
+}
+
+#[test]
+fn a_run_began_for_the_same_reason_everywhere() {
+    let program = Program::started();
+    program.run("bad");
+    program.clock.advance(Duration::from_secs(40));
+    until("the retry has failed", || program.keys.metrics().runs.runs() == 2);
+    until("the retry is recorded", || program.get(KEY).1.contains("<dt>Last run</dt><dd>retry, ended <span title="));
+    for path in [KEY, CONTROLLER] {
+        let page = program.get(path).1;
+        for word in ["retry", "enqueued"] {
+            assert!(page.contains(&format!("data-label=\"why\">{word}</td>")), "{word}: {page}");
+        }
+        assert!(!page.contains("manual") && !page.contains(">none<"), "{page}");
+    }
+    program.keys.queue().enqueue("fine".to_owned());
+    program.keys.wait(&"fine".to_owned(), Duration::MAX).unwrap();
+    let page = program.get(&KEY.replace("bad", "fine")).1;
+    assert!(page.contains("<dt>Last run</dt><dd><span class=\"none\">–</span>, ended"), "{page}");
+}
+
+/// Every word of a past or future time, outside of charts, stands beside a tooltip.
+#[test]
+fn every_relative_time_shows_the_clock_time_as_a_tooltip() {
+    let program = program();
+    let failing = Poller::new(Duration::from_secs(5), |_cx: &Context| Err::<Vec<String>, _>("no route"));
+    let poller = Component::poller("links", failing.clock(program.clock.clock()), program.keys.queue());
+    program.manager.add(poller).unwrap();
+    for key in ["bad", "later"] {
+        program.run(key);
+    }
+    drop(act(&program, KEY, "suspend"));
+    program.keys.enqueue("slow".to_owned());
+    until("the source has failed", || program.manager.source("links").unwrap().status().failures > 0);
+    until("a run is active", || program.keys.metrics().runs.active > 0);
+    program.clock.advance(Duration::from_secs(7));
+    for path in ["/", CONTROLLER, KEY, "/keys/v%3Cm%3E/%22later%22", "/keys/v%3Cm%3E/%22slow%22"] {
+        let page = program.get(&format!("{path}?live=1")).1;
+        for word in ["data-label=\"for\">", "data-label=\"failing for\">", "data-label=\"oldest\">"] {
+            for (_, after) in page.match_indices(word).map(|(at, word)| page.split_at(at + word.len())) {
+                assert!(
+                    after.starts_with("<span title=\"1970-") || after.starts_with("<span class=\"none\">"),
+                    "{after}"
+                );
+            }
+        }
+        for (at, _) in page.match_indices(" ago").filter(|(at, _)| !page[..*at].ends_with("60 s")) {
+            assert!(page[..at].ends_with("</span>"), "{}", &page[..at]);
+        }
+        for word in ["for ", "in ", "up "] {
+            for (at, _) in page.match_indices(word) {
+                let after = &page[at + word.len()..];
+                let number = after.split(' ').next().unwrap_or_default();
+                // The reasons of failed checks write `7s`.
+                assert!(number.parse::<f64>().is_err(), "{word}{after}");
+            }
+        }
+        assert!(page.contains("<span title=\"1970-"), "{page}");
+    }
+}
+
+#[test]
+fn pages_of_a_manager_without_actions_know_no_user() {
+    let mut program = Program::started();
+    program.pages = StatusPages::new(&program.manager).unwrap();
+    program.run("bad");
+    program.keys.suspend("bad".to_owned());
+    for page in pages(&program) {
+        assert!(page.contains(AFTER_RESUME) && !page.contains("since <time"), "{page}");
+    }
+}
