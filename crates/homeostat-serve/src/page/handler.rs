@@ -247,12 +247,14 @@ impl StatusPages {
             return Reply::text(StatusCode::FORBIDDEN, "you may not read these objects\n");
         }
         let client = api.client();
+        let kinds = api.stored_kinds();
         let object_page = ObjectPage {
             manager: manager.name(),
             client: &*client,
             kind: &kind,
             kubectl: &self.kubectl,
             time: manager.clock().time_of_day(),
+            kinds: &kinds,
         };
         let Some(key) = key else {
             let tab = Tab::plain(format!("{} · {}", kind.name(), manager.name()));

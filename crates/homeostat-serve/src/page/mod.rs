@@ -8,6 +8,7 @@ mod controller_page;
 mod controllers;
 mod data;
 mod escape;
+mod event_pages;
 mod forms;
 mod handler;
 mod history;

@@ -8,8 +8,9 @@ use serde_json::Value;
 
 use super::data::{ChipColour, DASH, cell, chip, detail, heading, row_name, table};
 use super::escape::{line, lines, name, path};
+use super::event_pages::{count, is_events, last_seen, type_chip};
 use super::tab::Tab;
-use super::units::{size, span};
+use super::units::{ago, size};
 use crate::api::full_name;
 use homeostat_objects::{Client, ClientError, EventRecorder, Kind, ObjectKey, Query, SharedObject, ValueRef};
 
@@ -27,6 +28,8 @@ pub(super) struct ObjectPage<'a> {
     /// The command `kubectl` with its options.
     pub(super) kubectl: &'a str,
     pub(super) time: SystemTime,
+    /// The served kinds, for links.
+    pub(super) kinds: &'a [Kind],
 }
 
 impl ObjectPage<'_> {
@@ -57,7 +60,13 @@ impl ObjectPage<'_> {
             Err(error) => failed(&mut out, &error),
             Ok(list) => {
                 let more = if list.continue_token.is_some() { ", and more" } else { "" };
-                out.push_str(&heading("objects", "Objects", &format!("{}{more}", size(list.items.len()))));
+                let remark = format!("{}{more}", size(list.items.len()));
+                if is_events(self.kind) {
+                    self.event_list(&mut out, &list.items, &remark);
+                    out.push_str("</section></main>");
+                    return out;
+                }
+                out.push_str(&heading("objects", "Objects", &remark));
                 table(&mut out, "now", "Objects", &[("", "name"), ("", "state"), ("", "namespace"), ("n", "age")]);
                 for object in &list.items {
                     row_name(&mut out, object_link(self.kind, &object.key()));
@@ -101,6 +110,9 @@ impl ObjectPage<'_> {
                     &mut out,
                     &format!("{} describe {} {}{namespace}", self.kubectl, full_name(self.kind), key.name()),
                 );
+                if is_events(self.kind) {
+                    self.about_event(&mut out, &object.to_value());
+                }
                 self.about(&mut out, &object);
                 self.conditions(&mut out, &object);
                 if has_events {
@@ -203,11 +215,9 @@ impl ObjectPage<'_> {
                 table(out, "", "Events, the newest first", &heads);
                 for event in events.iter().take(MOST_EVENTS) {
                     row_name(out, name(text(event, "reason")));
-                    let colour = if text(event, "type") == "Warning" { ChipColour::Warn } else { ChipColour::Calm };
-                    cell(out, "state", "type", chip(colour, text(event, "type")));
+                    cell(out, "state", "type", type_chip(event));
                     cell(out, "n", "last seen", self.age(Some(last_seen(event))));
-                    let count = event.pointer("/series/count").or(event.get("deprecatedCount")).and_then(Value::as_u64);
-                    cell(out, "n", "count", count.unwrap_or(1).max(1));
+                    cell(out, "n", "count", count(event));
                     cell(out, "wide", "from", name(text(event, "reportingController")));
                     cell(
                         out,
@@ -224,19 +234,23 @@ impl ObjectPage<'_> {
     }
 
     /// Returns the time since a timestamp.
-    fn age(&self, since: Option<&str>) -> String {
+    pub(super) fn age(&self, since: Option<&str>) -> String {
         let since = since.and_then(|since| since.parse::<Timestamp>().ok()).map(SystemTime::from);
         let age = since.and_then(|since| self.time.duration_since(since).ok());
-        age.map_or_else(|| DASH.to_owned(), span)
+        age.map_or_else(|| DASH.to_owned(), |age| ago(self.time, age))
     }
 }
 
 /// Returns a link to an object's page.
 pub(super) fn object_link(kind: &Kind, key: &ObjectKey) -> String {
+    format!("<a class=\"key\" href=\"{}\">{}</a>", object_path(kind, key), name(key.name()))
+}
+
+/// Returns the path of an object's page.
+pub(super) fn object_path(kind: &Kind, key: &ObjectKey) -> String {
     let kind = full_name(kind);
     let segments = ["objects", &kind, key.namespace(), key.name()];
-    let path = path(&segments.into_iter().filter(|segment| !segment.is_empty()).collect::<Vec<_>>());
-    format!("<a class=\"key\" href=\"{path}\">{}</a>", name(key.name()))
+    path(&segments.into_iter().filter(|segment| !segment.is_empty()).collect::<Vec<_>>())
 }
 
 fn command(out: &mut String, command: &str) {
@@ -247,13 +261,8 @@ fn failed(out: &mut String, error: &ClientError) {
     let _ = write!(out, "<p class=\"reasons\">{}</p>", line(&error.to_string()));
 }
 
-fn text<'a>(value: &'a Value, field: &str) -> &'a str {
+pub(super) fn text<'a>(value: &'a Value, field: &str) -> &'a str {
     value[field].as_str().unwrap_or_default()
-}
-
-fn last_seen(event: &Value) -> &str {
-    let fields = ["/series/lastObservedTime", "/deprecatedLastTimestamp", "/eventTime"];
-    fields.iter().find_map(|field| event.pointer(field)?.as_str()).unwrap_or_default()
 }
 
 /// Returns the status of a condition. Only the meaning of `Ready` and `Available` is known.

@@ -165,6 +165,25 @@ fn an_object_has_a_page_with_its_conditions_and_events_for_those_who_may_get_it(
     // The annotation, the condition, the event, the spec and the status.
     assert_eq!((page.matches(escaped).count(), page.matches("<script>").count()), (5, 1), "{page}");
     assert!(!page.contains("a-secret"));
+    let events = served.get_as("ada", "/objects/events.v1.events.k8s.io").body;
+    let to_site = format!("<bdi>Site</bdi> <a class=\"key\" href=\"{path}\"><bdi>home</bdi></a>");
+    for part in ["<bdi>NoDisk</bdi></a></th>", ">Warning</span>", &to_site, "data-label=\"last seen\"><span title=\"20"]
+    {
+        assert!(events.contains(part), "{part}: {events}");
+    }
+    let event = events.split("<th scope=\"row\"><a href=\"").nth(1).unwrap().split('"').next().unwrap();
+    let event = served.get_as("ada", event).body;
+    for part in [
+        "<dt>Reason</dt><dd><bdi>NoDisk</bdi>",
+        "<dt>Type</dt><dd><span class=\"chip warn\">Warning</span>",
+        &format!("<dt>Note</dt><dd><pre>{escaped}</pre>"),
+        &format!("<dt>Regarding</dt><dd>{to_site}"),
+        "<dt>From</dt><dd><bdi>sites</bdi>",
+        "<dt>Count</dt><dd>1</dd>",
+        "<dt>Last seen</dt><dd><span title=\"20",
+    ] {
+        assert!(event.contains(part), "{part}: {event}");
+    }
     let page = served.get_as("bob", path).body;
     assert!(page.contains("Conditions <small>1</small>") && !page.contains("Events <small>"), "{page}");
     for path in [path, "/objects/sites.v1.example.com"] {
