@@ -4,8 +4,8 @@
 //! cargo run --features serve --example status_page
 //! ```
 //!
-//! Some keys fail, one run hangs, a source cannot list, and a controller is suspended. Keys and objects have hostile
-//! names: long, unbroken, right to left, HTML. The buttons work. The program ends when its standard input ends: press
+//! Some keys fail, one run hangs, a source cannot list, a controller and a failing key are suspended. Keys and objects have hostile
+//! names: long, unbroken, right to left, HTML. The buttons work, and standard error shows who used them. The program ends when its standard input ends: press
 //! Ctrl-D.
 
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
@@ -174,9 +174,14 @@ fn program(end: &CancellationToken) -> Result<(Manager, StatusPages), BoxError> 
                 for name in hostile_names() {
                     vms.enqueue(name);
                 }
+                // Their controller is suspended.
+                for number in 0..57 {
+                    zones.enqueue(format!("zone-{number}"));
+                }
             }
             if round == 100 {
                 vms.enqueue("prod/stuck".to_owned());
+                vms.suspend("prod/cache".to_owned());
             }
             round += 1;
             cx.sleep(Duration::from_millis(120 + random % 90))?;
@@ -196,6 +201,8 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
+    // Failed runs are part of the show. The lines about actions on the page are at info.
+    env_logger::Builder::from_env(env_logger::Env::default().default_filter_or("error,homeostat_serve=info")).init();
     exit::exit_code(run(Arguments::parse()))
 }
 

@@ -126,13 +126,9 @@ fn figures(out: &mut String, controller: &ControllerStatus, data: &PageData<'_>)
         fact("Waits longest", format!("{} <small>for {}</small>", key_link(&controller.name, key), data.ago(*age)));
     }
     if let Some((key, due)) = &controller.next_due {
-        let next = match Suspension::of_key(controller, key, data.past) {
-            Some(suspension) => suspension.next(false),
-            None => {
-                let rest = due.saturating_duration_since(data.now());
-                format!("<small>in {}</small>", ahead(data.status.time_of_day, rest))
-            }
-        };
+        let rest = ahead(data.status.time_of_day, due.saturating_duration_since(data.now()));
+        let suspension = Suspension::of_key(controller, key, data.past);
+        let next = suspension.map_or_else(|| format!("<small>in {rest}</small>"), |of| of.next(false));
         fact("Due next", format!("{} {next}", key_link(&controller.name, key)));
     }
     fact(

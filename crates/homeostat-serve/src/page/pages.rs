@@ -25,7 +25,7 @@ use homeostat::run::BoxError;
 /// | `/keys/<controller>/<key>` | the page of a key: why it ran, its last runs, its next run |
 /// | `/search?q=<text>` | the known keys, and the objects, whose names contain a text |
 /// | `/objects/<kind>`, such as `/objects/sites.v1.example.com` | the objects of a kind |
-/// | `/objects/<kind>/<namespace>/<name>` | an object with its conditions and events; without a namespace for cluster-wide kinds |
+/// | `/objects/<kind>/<namespace>/<name>` | an object with its conditions and events, or what an event tells; without a namespace for cluster-wide kinds |
 /// | `/livez`, `/healthz` | 200 if [`Manager::live`] and the added checks pass, otherwise 503 and all checks |
 /// | `/readyz` | the same for [`Manager::ready`], and for the store of the served [objects](ServerBuilder::objects) |
 /// | `/livez/<name>`, `/readyz/<name>` | one check: the manager, a component or an added check |
@@ -206,7 +206,8 @@ impl StatusPages {
     /// [authorization](ServerBuilder::authorize) decides with the verb `create` and this path, and users see only
     /// buttons that they may use. A form has a secret token of its user, so a page of another site cannot send it.
     ///
-    /// Each action is logged at *info* with its user and client, and the pages show the last ones.
+    /// Each action is logged at *info* with its user and client, so the logger must keep these lines. The pages show the last
+    /// actions, and who suspended a key.
     ///
     /// # Examples
     ///
