@@ -104,9 +104,9 @@ fn a_stuck_controller_has_a_red_chip_beside_its_phase() {
     }
     // The key ignores its deadline until the test ends.
     let (end, may_end) = std::sync::mpsc::channel::<()>();
-    let may_end = std::sync::Mutex::new(may_end);
+    let may_end = crate::sync::Mutex::new(may_end);
     let reconcile = move |_cx: &Context, _key: &String| -> Result<Action, BoxError> {
-        let _ended = may_end.lock().unwrap().recv();
+        let _ended = may_end.lock().recv();
         Ok(Action::await_change())
     };
     let controller = Controller::builder("stuck", reconcile).clock(program.clock.clock());
