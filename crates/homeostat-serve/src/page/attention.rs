@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::data::{
     ChipColour, DASH, PageData, cell, chip, controller_link, detail, heading, key_link, row_name, table,
 };
-use super::escape::{name, source_name};
+use super::escape::{line, name, source_name};
 use super::suspension::{Suspension, failed_chips, is_suspended, next_try};
 use super::units::size;
 use homeostat::controller::{ControllerPhase, ControllerStatus, FailedKey};
@@ -130,7 +130,7 @@ fn of_suspension(controller: &ControllerStatus, data: &PageData<'_>) -> Option<T
         subject: DASH.to_owned(),
         tries: None,
         lasts: suspension.by().map(|by| data.now().saturating_duration_since(by.at)),
-        next: ("n", "after resume".to_owned()),
+        next: ("wide", "after resume".to_owned()),
         why: format!("{} is suspended, {waiting}{since}", name(&controller.name)),
     })
 }
@@ -145,8 +145,8 @@ fn of_runs(controller: &ControllerStatus, data: &PageData<'_>) -> impl Iterator<
         lasts: Some(run.elapsed),
         next: nothing(),
         why: match run.timeout.and_then(|timeout| run.elapsed.checked_sub(timeout)) {
-            Some(late) => format!("passed its deadline {} ago on {}", data.ago(late), name(&run.thread)),
-            None => format!("has passed its deadline on {}", name(&run.thread)),
+            Some(late) => format!("passed its deadline {} ago on {}", data.ago(late), line(&run.thread)),
+            None => format!("has passed its deadline on {}", line(&run.thread)),
         },
     })
 }
