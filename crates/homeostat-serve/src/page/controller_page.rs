@@ -3,17 +3,18 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use super::actions::{ActionTarget, buttons};
+use super::actions::buttons;
 use super::chart::{area, bars, marks};
 use super::controllers::{Scales, depth_of, phase, run_time_of, run_times};
 use super::data::{ChipColour, DASH, PageData, cell, chip, detail, figure, heading, key_link, row_name, table};
 use super::escape::{line, name};
 use super::history::Past;
 use super::key_page::PageTime;
+use super::past_actions::ActionTarget;
 use super::suspension::{Suspension, failed_chips, is_suspended, next_try};
 use super::tab::{Tab, TabLevel};
 use super::units::{ahead, count, percent, rate, size, span, time};
-use super::{runs, sources};
+use super::{actions, runs, sources};
 use crate::status::UserAction;
 use homeostat::controller::{ControllerPhase, ControllerStatus};
 
@@ -78,7 +79,7 @@ pub(super) fn live_part(controller: &ControllerStatus, data: &PageData<'_>, allo
     let remark = format!("the newest {}", recent.len());
     let times = (data.now(), data.status.time_of_day);
     runs::section(&mut out, ("Last runs", &remark), &recent, Some(&controller.name), times);
-    data.past.section(&mut out, times, |past| past.controller == controller.name);
+    actions::section(data.past, &mut out, times, |past| past.controller == controller.name);
     out.push_str("</main>");
     out
 }

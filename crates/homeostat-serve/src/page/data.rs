@@ -3,9 +3,9 @@
 use std::fmt::{Display, Write};
 use std::time::{Duration, Instant};
 
-use super::actions::PastActions;
 use super::escape::{Escaped, key, key_path, line, lines, name, path};
 use super::history::History;
+use super::past_actions::PastActions;
 use super::units::ago;
 use crate::status::{CheckResult, ProcessFacts};
 use homeostat::manager::ManagerStatus;

@@ -1,12 +1,13 @@
 //! The parts of the object pages about events: the list of events, and what one event tells.
 
 use std::fmt::Write;
+use std::time::SystemTime;
 
 use serde_json::Value;
 
 use super::data::{ChipColour, DASH, cell, chip, heading, row_name, table};
 use super::escape::{lines, name};
-use super::object_pages::{ObjectPage, object_link, object_path, text};
+use super::object_parts::{age, object_link, object_path, text};
 use homeostat_objects::{EventRecorder, Kind, ObjectKey, SharedObject};
 
 /// Returns whether a kind is that of events.
@@ -32,62 +33,64 @@ pub(super) fn last_seen(event: &Value) -> &str {
     fields.iter().find_map(|field| event.pointer(field)?.as_str()).unwrap_or_default()
 }
 
-impl ObjectPage<'_> {
-    /// Adds the table of all events. `remark` tells their number.
-    pub(super) fn event_list(&self, out: &mut String, events: &[SharedObject], remark: &str) {
-        let mut events: Vec<_> = events.iter().map(|event| (event.key(), event.to_value())).collect();
-        // The times are in one format, so their texts sort like the times.
-        events.sort_by(|(_, one), (_, other)| last_seen(other).cmp(last_seen(one)));
-        out.push_str(&heading("objects", "Objects", remark));
-        table(
-            out,
-            "now",
-            "Events, the newest first",
-            &[("", "reason"), ("", "type"), ("", "object"), ("n", "last seen")],
-        );
-        for (key, event) in &events {
-            row_name(out, format_args!("<a href=\"{}\">{}</a>", object_path(self.kind, key), reason(event)));
-            cell(out, "state", "type", type_chip(event));
-            cell(out, "wide", "object", self.regarding(event));
-            cell(out, "n", "last seen", self.age(Some(last_seen(event))));
-            out.push_str("</tr>");
-        }
-        out.push_str("</tbody></table>");
-    }
+/// The context of a page about events.
+#[derive(Clone, Copy)]
+pub(super) struct EventPage<'a> {
+    pub(super) kind: &'a Kind,
+    /// The served kinds, for links.
+    pub(super) kinds: &'a [Kind],
+    pub(super) time: SystemTime,
+}
 
-    /// Adds what an event tells.
-    pub(super) fn about_event(&self, out: &mut String, event: &Value) {
-        out.push_str("<section aria-labelledby=\"event\">");
-        out.push_str(&heading("event", "Event", ""));
-        out.push_str("<dl class=\"about\">");
-        let mut fact = |name: &str, value: String| {
-            // Writing to a `String` cannot fail.
-            let _ = write!(out, "<div><dt>{name}</dt><dd>{value}</dd></div>");
-        };
-        fact("Reason", reason(event));
-        fact("Type", type_chip(event));
-        fact("Note", format!("<pre>{}</pre>", lines(text(event, "note"))));
-        fact("Regarding", self.regarding(event));
-        fact("From", name(text(event, "reportingController")));
-        fact("Count", super::units::count(count(event)));
-        fact("Last seen", format!("{} ago", self.age(Some(last_seen(event)))));
-        out.push_str("</dl></section>");
+/// Adds the table of all events. `remark` tells their number.
+pub(super) fn list(out: &mut String, events: &[SharedObject], remark: &str, page: EventPage<'_>) {
+    let mut events: Vec<_> = events.iter().map(|event| (event.key(), event.to_value())).collect();
+    // The times are in one format, so their texts sort like the times.
+    events.sort_by(|(_, one), (_, other)| last_seen(other).cmp(last_seen(one)));
+    out.push_str(&heading("objects", "Objects", remark));
+    table(out, "now", "Events, the newest first", &[("", "reason"), ("", "type"), ("", "object"), ("n", "last seen")]);
+    for (key, event) in &events {
+        row_name(out, format_args!("<a href=\"{}\">{}</a>", object_path(page.kind, key), reason(event)));
+        cell(out, "state", "type", type_chip(event));
+        cell(out, "wide", "object", regarding(event, page));
+        cell(out, "n", "last seen", age(page.time, Some(last_seen(event))));
+        out.push_str("</tr>");
     }
+    out.push_str("</tbody></table>");
+}
 
-    /// Returns the object of an event, with a link if its kind is served.
-    fn regarding(&self, event: &Value) -> String {
-        let Some(regarding) = event.get("regarding").filter(|regarding| regarding.is_object()) else {
-            return DASH.to_owned();
-        };
-        let [version, kind, namespace, object] =
-            ["apiVersion", "kind", "namespace", "name"].map(|field| text(regarding, field));
-        let served = self.kinds.iter().find(|served| served.name() == kind && served.api_version() == version);
-        let link = served.filter(|served| served.is_namespaced() != namespace.is_empty()).map(|served| {
-            let key = if namespace.is_empty() { ObjectKey::cluster(object) } else { ObjectKey::new(namespace, object) };
-            object_link(served, &key)
-        });
-        format!("{} {}", name(kind), link.unwrap_or_else(|| name(object)))
-    }
+/// Adds what an event tells.
+pub(super) fn about(out: &mut String, event: &Value, page: EventPage<'_>) {
+    out.push_str("<section aria-labelledby=\"event\">");
+    out.push_str(&heading("event", "Event", ""));
+    out.push_str("<dl class=\"about\">");
+    let mut fact = |name: &str, value: String| {
+        // Writing to a `String` cannot fail.
+        let _ = write!(out, "<div><dt>{name}</dt><dd>{value}</dd></div>");
+    };
+    fact("Reason", reason(event));
+    fact("Type", type_chip(event));
+    fact("Note", format!("<pre>{}</pre>", lines(text(event, "note"))));
+    fact("Regarding", regarding(event, page));
+    fact("From", name(text(event, "reportingController")));
+    fact("Count", super::units::count(count(event)));
+    fact("Last seen", format!("{} ago", age(page.time, Some(last_seen(event)))));
+    out.push_str("</dl></section>");
+}
+
+/// Returns the object of an event, with a link if its kind is served.
+fn regarding(event: &Value, page: EventPage<'_>) -> String {
+    let Some(regarding) = event.get("regarding").filter(|regarding| regarding.is_object()) else {
+        return DASH.to_owned();
+    };
+    let [version, kind, namespace, object] =
+        ["apiVersion", "kind", "namespace", "name"].map(|field| text(regarding, field));
+    let served = page.kinds.iter().find(|served| served.name() == kind && served.api_version() == version);
+    let link = served.filter(|served| served.is_namespaced() != namespace.is_empty()).map(|served| {
+        let key = if namespace.is_empty() { ObjectKey::cluster(object) } else { ObjectKey::new(namespace, object) };
+        object_link(served, &key)
+    });
+    format!("{} {}", name(kind), link.unwrap_or_else(|| name(object)))
 }
 
 fn reason(event: &Value) -> String {

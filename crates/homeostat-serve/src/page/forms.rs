@@ -3,9 +3,9 @@
 use http::{HeaderValue, Method, StatusCode, header};
 use percent_encoding::percent_decode_str;
 
-use super::actions::{ActionTarget, PastAction};
 use super::key_page::KeyStatus;
 use super::pages::StatusPages;
+use super::past_actions::{ActionTarget, PastAction};
 use crate::access::{Access, AccessRequest, AccessTarget, UserInfo};
 use crate::http::{IncomingRequest, Reply, canonical_path};
 use crate::status::{Control, UserAction};

@@ -9,6 +9,7 @@ use super::data::PageData;
 use super::key_page::{KeyStatus, PageTime};
 use super::object_pages::ObjectPage;
 use super::pages::StatusPages;
+use super::past_actions::ActionTarget;
 use super::shell::{live_part, protect, whole_page};
 use super::tab::Tab;
 use super::{
@@ -168,7 +169,7 @@ impl StatusPages {
             if let Some(server) = &self.server {
                 traffic::section(&mut live, &server.vitals);
             }
-            self.past_actions.section(&mut live, (data.now(), data.status.time_of_day), |_| true);
+            actions::section(&self.past_actions, &mut live, (data.now(), data.status.time_of_day), |_| true);
             live.push_str("</main>");
             page(request, StatusCode::OK, &tab, live)
         })
@@ -183,7 +184,7 @@ impl StatusPages {
                 return page(request, StatusCode::NOT_FOUND, &tab, unknown);
             };
             let tab = controller_page::tab(controller, manager.name());
-            let target = actions::ActionTarget::controller(name);
+            let target = ActionTarget::controller(name);
             let known = self.history.runs.controls(name).is_some();
             let all = UserAction::ALL.into_iter().filter(|_| known);
             let allowed = Allowed {
@@ -204,7 +205,7 @@ impl StatusPages {
             return page(request, StatusCode::NOT_FOUND, &tab, unknown);
         };
         let tab = key.tab(controller, manager.name());
-        let target = actions::ActionTarget::key(controller, shown);
+        let target = ActionTarget::key(controller, shown);
         let mut actions = key.actions();
         actions.retain(|(action, _)| self.may_act(&request.user, &target, *action));
         let token = self.tokens.of(&request.user.name);

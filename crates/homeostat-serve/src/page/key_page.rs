@@ -4,13 +4,14 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use super::actions::{ActionTarget, PastActions, buttons};
+use super::actions::buttons;
 use super::data::{ChipColour, chip, controller_link};
 use super::escape::{key, line, lines, name, plain};
-use super::runs;
+use super::past_actions::{ActionTarget, PastActions};
 use super::suspension::{Suspension, failed_chips, is_suspended};
 use super::tab::{Tab, TabLevel};
 use super::units::{ago, ahead, span, time};
+use super::{actions, runs};
 use crate::status::{Control, RecentRun, RunLogs, UserAction};
 use homeostat::controller::{ActiveRun, FailedKey, RunOutcome};
 use homeostat::manager::Manager;
@@ -137,7 +138,7 @@ pub(super) fn live_part(
     let newest: Vec<_> = status.recent_runs.iter().rev().cloned().collect();
     let remark = ("Last runs", "of the last 512 runs and 256 failures of the controller");
     runs::section(&mut out, remark, &newest, None, (page_time.now, page_time.time));
-    past.section(&mut out, (page_time.now, page_time.time), |past| *past == target);
+    actions::section(past, &mut out, (page_time.now, page_time.time), |past| *past == target);
     out.push_str("</main>");
     out
 }
@@ -225,8 +226,8 @@ fn deadline(run: &ActiveRun, time: SystemTime) -> String {
 /// How much later than asked for a run may begin to count as the one that the previous run asked for.
 const SLACK: Duration = Duration::from_secs(1);
 
-/// Describes why an active run began, as far as the end of the previous run tells, in the words of the [reasons](runs::why).
-/// The reasons of a run are known when it ends.
+/// Describes why an active run began, as far as the end of the previous run tells, in the words of [`runs::why`]. The
+/// reasons of a run are known when it ends.
 fn began(previous: Option<&Arc<RecentRun>>, page_time: &PageTime<'_>, elapsed: Duration) -> String {
     let now = page_time.now;
     let unknown = "– <small>known when the run ends";

@@ -3,14 +3,14 @@
 use std::fmt::Write;
 use std::time::SystemTime;
 
-use jiff::Timestamp;
 use serde_json::Value;
 
 use super::data::{ChipColour, DASH, cell, chip, detail, heading, row_name, table};
 use super::escape::{line, lines, name, path};
-use super::event_pages::{count, is_events, last_seen, type_chip};
+use super::event_pages::{self, EventPage, count, is_events, last_seen, type_chip};
+use super::object_parts::{age, object_link, text};
 use super::tab::Tab;
-use super::units::{ago, size};
+use super::units::size;
 use crate::api::full_name;
 use homeostat_objects::{Client, ClientError, EventRecorder, Kind, ObjectKey, Query, SharedObject, ValueRef};
 
@@ -33,6 +33,10 @@ pub(super) struct ObjectPage<'a> {
 }
 
 impl ObjectPage<'_> {
+    fn event_page(&self) -> EventPage<'_> {
+        EventPage { kind: self.kind, kinds: self.kinds, time: self.time }
+    }
+
     fn header(&self, out: &mut String, title: &str, chips: &str, has_kind: bool, tab: &Tab) {
         let kind = name(self.kind.name());
         let link = path(&["objects", &full_name(self.kind)]);
@@ -62,7 +66,7 @@ impl ObjectPage<'_> {
                 let more = if list.continue_token.is_some() { ", and more" } else { "" };
                 let remark = format!("{}{more}", size(list.items.len()));
                 if is_events(self.kind) {
-                    self.event_list(&mut out, &list.items, &remark);
+                    event_pages::list(&mut out, &list.items, &remark, self.event_page());
                     out.push_str("</section></main>");
                     return out;
                 }
@@ -82,7 +86,7 @@ impl ObjectPage<'_> {
                         &mut out,
                         "n",
                         "age",
-                        self.age(object.pointer("/metadata/creationTimestamp").and_then(ValueRef::as_str)),
+                        age(self.time, object.pointer("/metadata/creationTimestamp").and_then(ValueRef::as_str)),
                     );
                     out.push_str("</tr>");
                 }
@@ -111,7 +115,7 @@ impl ObjectPage<'_> {
                     &format!("{} describe {} {}{namespace}", self.kubectl, full_name(self.kind), key.name()),
                 );
                 if is_events(self.kind) {
-                    self.about_event(&mut out, &object.to_value());
+                    event_pages::about(&mut out, &object.to_value(), self.event_page());
                 }
                 self.about(&mut out, &object);
                 self.conditions(&mut out, &object);
@@ -143,9 +147,9 @@ impl ObjectPage<'_> {
             }
         };
         fact("Namespace", name(object.namespace()));
-        fact("Age", self.age(metadata["creationTimestamp"].as_str()));
+        fact("Age", age(self.time, metadata["creationTimestamp"].as_str()));
         if let Some(since) = metadata["deletionTimestamp"].as_str() {
-            fact("Deletion", format!("requested {} ago", self.age(Some(since))));
+            fact("Deletion", format!("requested {} ago", age(self.time, Some(since))));
         }
         fact("Finalizers", object.finalizers().map(name).collect::<Vec<_>>().join(", "));
         let observed = object.pointer("/status/observedGeneration").and_then(ValueRef::as_i64);
@@ -177,7 +181,7 @@ impl ObjectPage<'_> {
             row_name(out, name(text(condition, "type")));
             cell(out, "state", "status", status_of(condition));
             cell(out, "wide", "reason", name(text(condition, "reason")));
-            cell(out, "n", "since", self.age(condition["lastTransitionTime"].as_str()));
+            cell(out, "n", "since", age(self.time, condition["lastTransitionTime"].as_str()));
             cell(
                 out,
                 "why",
@@ -216,7 +220,7 @@ impl ObjectPage<'_> {
                 for event in events.iter().take(MOST_EVENTS) {
                     row_name(out, name(text(event, "reason")));
                     cell(out, "state", "type", type_chip(event));
-                    cell(out, "n", "last seen", self.age(Some(last_seen(event))));
+                    cell(out, "n", "last seen", age(self.time, Some(last_seen(event))));
                     cell(out, "n", "count", count(event));
                     cell(out, "wide", "from", name(text(event, "reportingController")));
                     cell(
@@ -232,25 +236,6 @@ impl ObjectPage<'_> {
         }
         out.push_str("</section>");
     }
-
-    /// Returns the time since a timestamp.
-    pub(super) fn age(&self, since: Option<&str>) -> String {
-        let since = since.and_then(|since| since.parse::<Timestamp>().ok()).map(SystemTime::from);
-        let age = since.and_then(|since| self.time.duration_since(since).ok());
-        age.map_or_else(|| DASH.to_owned(), |age| ago(self.time, age))
-    }
-}
-
-/// Returns a link to an object's page.
-pub(super) fn object_link(kind: &Kind, key: &ObjectKey) -> String {
-    format!("<a class=\"key\" href=\"{}\">{}</a>", object_path(kind, key), name(key.name()))
-}
-
-/// Returns the path of an object's page.
-pub(super) fn object_path(kind: &Kind, key: &ObjectKey) -> String {
-    let kind = full_name(kind);
-    let segments = ["objects", &kind, key.namespace(), key.name()];
-    path(&segments.into_iter().filter(|segment| !segment.is_empty()).collect::<Vec<_>>())
 }
 
 fn command(out: &mut String, command: &str) {
@@ -259,10 +244,6 @@ fn command(out: &mut String, command: &str) {
 
 fn failed(out: &mut String, error: &ClientError) {
     let _ = write!(out, "<p class=\"reasons\">{}</p>", line(&error.to_string()));
-}
-
-pub(super) fn text<'a>(value: &'a Value, field: &str) -> &'a str {
-    value[field].as_str().unwrap_or_default()
 }
 
 /// Returns the status of a condition. Only the meaning of `Ready` and `Available` is known.

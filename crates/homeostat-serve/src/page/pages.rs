@@ -4,8 +4,9 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::actions::{FormTokens, PastActions};
+use super::actions::FormTokens;
 use super::history::History;
+use super::past_actions::PastActions;
 use crate::api::ObjectApi;
 use crate::server::{PageContext, ServerBuilder};
 use crate::status::{CheckKind, Controls, HealthChecks};
@@ -206,8 +207,8 @@ impl StatusPages {
     /// [authorization](ServerBuilder::authorize) decides with the verb `create` and this path, and users see only
     /// buttons that they may use. A form has a secret token of its user, so a page of another site cannot send it.
     ///
-    /// Each action is logged at *info* with its user and client, so the logger must keep these lines. The pages show the last
-    /// actions, and who suspended a key.
+    /// Each action is logged at *info* with its user and client, so the logger must keep these lines. The pages show
+    /// the last actions, and who suspended a key.
     ///
     /// # Examples
     ///

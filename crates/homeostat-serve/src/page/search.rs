@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use super::data::{cell, controller_link, heading, key_link, row_name, table};
 use super::escape::{name, plain};
-use super::object_pages::object_link;
+use super::object_parts::object_link;
 use super::tab::Tab;
 use super::units::size;
 use crate::status::RunLogs;

@@ -1,8 +1,8 @@
 //! What suspends a key, and the words for its next run.
 
-use super::actions::{ActionTarget, PastAction, PastActions};
 use super::data::{ChipColour, DASH, PageData, chip};
 use super::escape::name;
+use super::past_actions::{ActionTarget, PastAction, PastActions};
 use super::units::{ahead, time};
 use homeostat::controller::{ControllerPhase, ControllerStatus, FailedKey};
 

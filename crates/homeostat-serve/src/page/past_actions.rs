@@ -1,0 +1,97 @@
+//! The last actions of users on controllers and keys.
+
+use std::collections::VecDeque;
+use std::net::IpAddr;
+use std::time::{Instant, SystemTime};
+
+use super::escape::path;
+use crate::status::UserAction;
+use crate::sync::Mutex;
+
+/// The number of past actions that are kept.
+const MOST_ACTIONS: usize = 200;
+
+/// The controller or the key of an action.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ActionTarget {
+    pub(super) controller: String,
+    /// The key, formatted by `Debug`. `None` for all keys of the controller.
+    pub(super) key: Option<String>,
+}
+
+impl ActionTarget {
+    pub(super) fn controller(name: &str) -> Self {
+        Self { controller: name.to_owned(), key: None }
+    }
+
+    pub(super) fn key(controller: &str, shown: &str) -> Self {
+        Self { controller: controller.to_owned(), key: Some(shown.to_owned()) }
+    }
+
+    pub(super) fn page_segments(&self) -> Vec<&str> {
+        match &self.key {
+            Some(key) => vec!["keys", &self.controller, key],
+            None => vec!["controllers", &self.controller],
+        }
+    }
+
+    /// Returns the path of the target's page.
+    pub(super) fn page(&self) -> String {
+        path(&self.page_segments())
+    }
+
+    /// Returns the path of an action, in segments.
+    pub(super) fn segments(&self, action: UserAction) -> Vec<String> {
+        self.page_segments().into_iter().chain([action.name()]).map(str::to_owned).collect()
+    }
+}
+
+/// An action that was done.
+#[derive(Clone, Debug)]
+pub(super) struct PastAction {
+    pub(super) action: UserAction,
+    pub(super) target: ActionTarget,
+    pub(super) user: String,
+    pub(super) client: IpAddr,
+    pub(super) at: Instant,
+    pub(super) time: SystemTime,
+}
+
+/// The last actions, oldest first.
+#[derive(Default)]
+pub(super) struct PastActions(Mutex<VecDeque<PastAction>>);
+
+impl PastActions {
+    pub(super) fn add(&self, action: PastAction) {
+        let mut actions = self.0.lock();
+        if actions.len() >= MOST_ACTIONS {
+            actions.pop_front();
+        }
+        actions.push_back(action);
+    }
+
+    /// Returns the action that suspended a target, unless a person has resumed it since.
+    pub(super) fn suspension(&self, target: &ActionTarget) -> Option<PastAction> {
+        let actions = self.0.lock();
+        let mut of_target = actions.iter().rev().filter(|past| past.target == *target);
+        let last = of_target.find(|past| past.action != UserAction::Retry).cloned();
+        last.filter(|past| past.action == UserAction::Suspend)
+    }
+
+    /// Returns whether a person has asked for a run of a key since then. A failed key may also have been asked for with
+    /// all failed keys of its controller.
+    pub(super) fn is_requested(&self, key: &ActionTarget, has_failed: bool, since: Option<Instant>) -> bool {
+        let all = ActionTarget::controller(&key.controller);
+        let actions = self.0.lock();
+        actions.iter().any(|PastAction { action, target, at, .. }| {
+            let is_about = target == key || (has_failed && *target == all);
+            *action == UserAction::Retry && is_about && since.is_none_or(|since| *at >= since)
+        })
+    }
+
+    /// Returns the last actions on these targets, at most this many, the newest first.
+    pub(super) fn last(&self, most: usize, is_shown: impl Fn(&ActionTarget) -> bool) -> Vec<PastAction> {
+        let actions = self.0.lock();
+        actions.iter().rev().filter(|past| is_shown(&past.target)).take(most).cloned().collect()
+    }
+}
