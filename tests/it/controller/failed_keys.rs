@@ -63,7 +63,7 @@ fn a_cancelled_key_no_longer_counts_as_failing() {
     assert_eq!(counts(&running), [0, 1]);
     assert_eq!(running.wait(&"vm", Duration::ZERO), Ok(None));
     running.queue().cancel("bad");
-    assert_eq!(counts(&running), [0, 1], "it is still given up");
+    assert_eq!(counts(&running), [0, 1], "it is still parked");
 }
 
 #[test]

@@ -115,7 +115,7 @@ fn figures(out: &mut String, controller: &ControllerStatus, data: &PageData<'_>)
     figure(out, "waiting", size(metrics.queue.depth()), class(metrics.queue.depth(), ""));
     figure(out, "delayed", size(metrics.queue.delayed), class(metrics.queue.delayed, ""));
     figure(out, "failing", size(metrics.failing), class(metrics.failing, "warn"));
-    figure(out, "given up", size(metrics.parked), class(metrics.parked, "bad"));
+    figure(out, "parked", size(metrics.parked), class(metrics.parked, "bad"));
     figure(out, "suspended", size(controller.suspended.len()), class(controller.suspended.len(), "warn"));
     figure(out, "runs", count(runs), if runs == 0 { "none" } else { "" });
     figure(out, "errors", percent(errors, runs), if errors == 0 { "none" } else { "" });

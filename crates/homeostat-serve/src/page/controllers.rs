@@ -55,7 +55,7 @@ pub(super) fn section(out: &mut String, data: &PageData<'_>) {
         ("n", "oldest"),
         ("n", "delayed"),
         ("n", "failing"),
-        ("n", "given up"),
+        ("n", "parked"),
         ("c", &*runs),
         ("n", "errors"),
         ("c", &*times),
@@ -99,7 +99,7 @@ fn row(
     cell(out, "n", "oldest", oldest);
     cell(out, "n", "delayed", number(metrics.queue.delayed, ChipColour::Calm));
     cell(out, "n", "failing", number(metrics.failing, ChipColour::Warn));
-    cell(out, "n", "given up", number(metrics.parked, ChipColour::Bad));
+    cell(out, "n", "parked", number(metrics.parked, ChipColour::Bad));
     let last = samples.last().filter(|sample| sample.runs > 0.0);
     let last = last.map_or_else(|| "<span class=\"none\">0</span>".to_owned(), |sample| rate(sample.runs));
     let chart = bars(samples, scales.runs, "runs per second in the last 5 minutes, failed ones in red");

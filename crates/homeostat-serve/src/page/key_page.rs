@@ -182,7 +182,7 @@ fn state(status: &KeyStatus) -> (&'static str, ChipColour) {
         (Some(run), ..) if run.overdue => ("overdue", ChipColour::Bad),
         (Some(_), ..) | (None, KeyState::Processing(_), _) => ("running", ChipColour::Good),
         _ if status.suspended => ("suspended", ChipColour::Warn),
-        (_, _, Some(true)) => ("given up", ChipColour::Bad),
+        (_, _, Some(true)) => ("parked", ChipColour::Bad),
         (_, _, Some(false)) => ("failing", ChipColour::Warn),
         (_, KeyState::Ready(_), _) => ("waiting", ChipColour::Calm),
         (_, KeyState::Delayed(_), _) => ("delayed", ChipColour::Calm),

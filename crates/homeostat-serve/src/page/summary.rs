@@ -121,7 +121,7 @@ pub(super) fn figures(out: &mut String, status: &ManagerStatus) {
     );
     count(out, "delayed", sum(|each| each.metrics.queue.delayed), "");
     count(out, "failing", sum(|each| each.metrics.failing), "warn");
-    count(out, "given up", sum(|each| each.metrics.parked), "bad");
+    count(out, "parked", sum(|each| each.metrics.parked), "bad");
     count(out, "overdue", sum(|each| each.running.iter().filter(|run| run.overdue).count()), "bad");
     count(out, "sources failing", sum(|each| each.metrics.failing_sources) + own, "bad");
     out.push_str("</dl>");

@@ -55,7 +55,7 @@ pub(super) fn is_suspended(controller: &ControllerStatus, key: &str) -> bool {
 
 /// Returns the chips of a failed key.
 pub(super) fn failed_chips(failed: &FailedKey<String>, is_suspended: bool) -> String {
-    let (colour, state) = if failed.parked { (ChipColour::Bad, "given up") } else { (ChipColour::Warn, "failing") };
+    let (colour, state) = if failed.parked { (ChipColour::Bad, "parked") } else { (ChipColour::Warn, "failing") };
     let suspended = if is_suspended { chip(ChipColour::Warn, "suspended") + " " } else { String::new() };
     suspended + &chip(colour, state)
 }

@@ -80,7 +80,7 @@ fn the_status_page_shows_troubles_first_and_escapes_text_of_users() {
     );
     assert_eq!(page.matches("<script>").count(), 1);
     assert!(page.contains("&lt;/script&gt;&lt;script&gt;alert(1)"));
-    let attention = page.find(">given up</span>").unwrap();
+    let attention = page.find(">parked</span>").unwrap();
     assert!(attention < page.find("id=\"controllers\"").unwrap());
     let live = program.get("/?live=1").1;
     assert!(
@@ -268,5 +268,5 @@ fn more_failed_keys_than_rows_are_counted() {
         program.keys.wait(&format!("{HOSTILE}{number}"), Duration::MAX).unwrap();
     }
     let page = program.get("/").1;
-    assert!(page.contains("Needs attention <small>40 of 60</small>") && page.matches(">given up</span>").count() == 40);
+    assert!(page.contains("Needs attention <small>40 of 60</small>") && page.matches(">parked</span>").count() == 40);
 }

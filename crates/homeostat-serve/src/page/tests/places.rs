@@ -16,7 +16,7 @@ fn the_page_of_a_controller_has_its_keys_sources_and_runs() {
     assert_eq!(status, 200);
     for part in [
         ">failing</span>",
-        ">given up</span>",
+        ">parked</span>",
         ">suspended</span>",
         "/keys/v%3Cm%3E/%22held%22\"",
         "/keys/v%3Cm%3E/%22fine%22\"",
