@@ -1,5 +1,6 @@
 //! Tests of a group's machine: its writes, and the facts that it remembers. Also a member without its watchdog.
 
+mod explored;
 mod random;
 
 use std::sync::Arc;
