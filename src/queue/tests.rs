@@ -174,7 +174,7 @@ fn every_way_of_every_request_is_as_the_rule_says_in_every_state() {
                 let case = format!("way {number} of {request:?} of a key that is {name}");
                 let (clock, queue) = queue(before, number % 2 == 0, false);
                 let idle = RecordState { priority: request.priority, ..RecordState::default() };
-                let (mut state, mut bounds) = seen(&queue).0.unwrap_or((idle, Bounds::default()));
+                let (mut state, mut bounds) = seen(&queue).0.unwrap_or((idle, Bounds::NONE));
                 let decision = state.request(&mut bounds, &request, FLOOR, || clock.nanos());
                 assert_eq!(way(&queue, request), decision.outcome, "{case}");
                 assert_eq!(seen(&queue).0, Some((state, bounds)), "{case}");
@@ -230,7 +230,7 @@ fn a_dequeue_is_as_the_rule_says_and_as_the_long_way_in_every_state() {
                 assert_eq!((reasons, failures, priority), (before.reasons, before.failures, before.priority), "{name}");
                 let phase = Phase::Processing(RerunKind::None);
                 let after = RecordState { phase, reasons: Reasons::NONE, ..before };
-                assert_eq!(seen(&queue).0, Some((after, Bounds::default())), "{name}");
+                assert_eq!(seen(&queue).0, Some((after, Bounds::NONE)), "{name}");
             }
         }
     }

@@ -61,7 +61,7 @@ impl<K> Records<K> {
 
     fn run_delayed(&mut self, mut budget: u32, now: &impl Fn() -> Nanos, swept: &mut Swept<K>, effects: &mut Effects) {
         while let Some(index) = self.wheel.pop(&mut self.slab, u64::MAX, &mut budget) {
-            self.set_bounds(index, Bounds::default());
+            self.set_bounds(index, Bounds::NONE);
             self.came_due(index, now, effects);
             swept.gone.extend(self.forget_if_idle(index));
         }
@@ -110,7 +110,7 @@ impl<K> Records<K> {
             }
         }
         let dropped = self.change(index, now, effects, |state, bounds| {
-            *bounds = Bounds::default();
+            *bounds = Bounds::NONE;
             (state.shut_down(mode), false)
         });
         let key = self.forget_if_idle(index);

@@ -266,7 +266,7 @@ impl<K> Records<K> {
     pub(crate) fn cancel(&mut self, index: u32, now: &impl Fn() -> Nanos, effects: &mut Effects) -> Option<K> {
         if self.mode.is_some() {
             // After a shutdown no cool-down begins.
-            self.set_bounds(index, Bounds::default());
+            self.set_bounds(index, Bounds::NONE);
         }
         self.change(index, now, effects, |state, bounds| (state.cancel(bounds, now), false));
         self.forget_if_idle(index)
@@ -286,7 +286,7 @@ impl<K> Records<K> {
         record.line.take();
         self.levels.take(&mut self.slab, line.priority, index);
         self.counts.processing += 1;
-        self.set_bounds(index, Bounds::default());
+        self.set_bounds(index, Bounds::NONE);
         Taken::new(index, key, line, self.slab.delay(index), queued_for, !self.levels.is_empty())
     }
 
@@ -308,7 +308,7 @@ impl<K> Records<K> {
         let level = line.priority;
         self.levels.remove(&mut self.slab, level, index);
         self.counts.processing += 1;
-        self.set_bounds(index, Bounds::default());
+        self.set_bounds(index, Bounds::NONE);
         self.end(index, Ending::Retry(backoff), now, effects)
     }
 
@@ -370,12 +370,12 @@ impl<K> Records<K> {
 
     #[inline]
     pub(crate) fn bounds(&self, index: u32) -> Bounds {
-        self.bounds.get(index as usize).copied().unwrap_or_default()
+        self.bounds.get(index as usize).copied().unwrap_or(Bounds::NONE)
     }
 
     #[inline]
     fn set_bounds(&mut self, index: u32, bounds: Bounds) {
-        if !self.bounds.is_empty() || bounds != Bounds::default() {
+        if !self.bounds.is_empty() || bounds != Bounds::NONE {
             self.write_bounds(index, bounds);
         }
     }
@@ -383,7 +383,7 @@ impl<K> Records<K> {
     fn write_bounds(&mut self, index: u32, bounds: Bounds) {
         let index = index as usize;
         if self.bounds.len() <= index {
-            self.bounds.resize(index + 1, Bounds::default());
+            self.bounds.resize(index + 1, Bounds::NONE);
         }
         self.bounds[index] = bounds;
     }
@@ -397,7 +397,7 @@ impl<K> Records<K> {
     fn forget(&mut self, index: u32) -> K {
         let record = self.slab.remove(index);
         self.index.remove(record.hash, index);
-        self.set_bounds(index, Bounds::default());
+        self.set_bounds(index, Bounds::NONE);
         record.key
     }
 }

@@ -52,9 +52,13 @@ impl RerunKind {
 }
 
 impl Bounds {
+    pub(crate) const NONE: Self = Self { not_before: Nanos::ZERO, cap: None, backoff_end: Nanos::NEVER };
+    /// The latest end of a backoff.
+    pub(super) const LAST: Nanos = Nanos(Nanos::NEVER.0 - 1);
+
     /// Returns whether the delay of a failed key is a backoff that has not ended.
     pub(super) fn is_backoff(&self, now: Nanos) -> bool {
-        self.backoff_end.is_none_or(|end| end > now)
+        self.backoff_end > now
     }
 
     /// Adapts the cap to a claim that ends with a delay until `latest`. Only a debounced rerun keeps a cap, of at most
@@ -130,7 +134,7 @@ impl RecordState {
                 let at = wanted.min(backoff);
                 self.early = at < backoff;
                 if self.early {
-                    bounds.backoff_end = Some(backoff);
+                    bounds.backoff_end = backoff.min(Bounds::LAST);
                 }
                 bounds.keep_cap(rerun, backoff);
                 self.schedule(at, now);
@@ -173,7 +177,7 @@ impl RecordState {
             phase => (phase, self.due),
         };
         (self.phase, self.due) = (phase, planned.max(earliest));
-        self.early &= bounds.backoff_end.is_none_or(|end| self.due < end);
+        self.early &= self.due < bounds.backoff_end || bounds.backoff_end == Nanos::NEVER;
         self.keep_backoff_end(bounds, planned);
     }
 
@@ -186,7 +190,7 @@ impl RecordState {
         ending: Ending,
         is_owed: impl Fn() -> bool,
     ) -> Option<DroppedRun> {
-        *bounds = Bounds::default();
+        *bounds = Bounds::NONE;
         if rerun != RerunKind::None {
             self.phase = Phase::Ready;
             return None;
@@ -226,7 +230,7 @@ impl RecordState {
     /// Cancels the scheduled run. A current run and a cool-down continue.
     pub(crate) fn cancel(&mut self, bounds: &mut Bounds, now: impl Fn() -> Nanos) {
         bounds.cap = None;
-        bounds.backoff_end = None;
+        bounds.backoff_end = Nanos::NEVER;
         self.phase = match self.phase {
             // A key is released only once, so its claim must remember it.
             Phase::Processing(_) => Phase::Processing(RerunKind::None),

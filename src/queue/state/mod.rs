@@ -46,15 +46,16 @@ pub(crate) enum RerunKind {
 }
 
 /// Bounds on when a key may run. Few keys have bounds, so a queue keeps them apart from the records.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bounds {
     /// The end of a cool-down. The key is not ready before it.
     pub(crate) not_before: Nanos,
     /// The latest time for a debounced run; `None` if the delay is not debounced.
     pub(crate) cap: Option<Nanos>,
     /// When the backoff of a failed key ends, if a request or the minimum interval has given the key another delay. A
-    /// time in the past if that delay is no backoff. `None` if the delay is the backoff itself.
-    pub(crate) backoff_end: Option<Nanos>,
+    /// time in the past if that delay is no backoff. [`Nanos::NEVER`] if the delay is the backoff itself: any other
+    /// end is at most [`LAST`](Self::LAST).
+    pub(crate) backoff_end: Nanos,
 }
 
 /// The list of a record.
@@ -273,7 +274,7 @@ impl RecordState {
                 let now = now();
                 let at = now.after(delay).max(bounds.not_before);
                 bounds.cap = None;
-                self.early = bounds.backoff_end.is_some_and(|end| at < end);
+                self.early = at < bounds.backoff_end && bounds.backoff_end < Nanos::NEVER;
                 self.keep_backoff_end(bounds, now);
                 self.schedule(at, now)
             }
@@ -395,19 +396,17 @@ impl RecordState {
     /// Moves the current delay. A run before the end of its backoff is early. A deferred key stays deferred while it is
     /// delayed, and its delay is no backoff.
     fn move_delay(&mut self, bounds: &mut Bounds, at: Nanos, now: Nanos) -> Decision {
-        if self.failures > 0 && self.deferral != Deferral::Deferred {
-            self.early = at < *bounds.backoff_end.get_or_insert(self.due);
-        } else {
-            self.keep_backoff_end(bounds, now);
-        }
+        let in_backoff = self.failures > 0 && self.deferral != Deferral::Deferred;
+        self.keep_backoff_end(bounds, if in_backoff { self.due } else { now });
+        self.early = if in_backoff { at < bounds.backoff_end } else { self.early };
         bounds.cap = None;
         self.schedule(at, now)
     }
 
     /// Remembers that the backoff of a failed key ends at `end`, unless that is known. Another delay begins.
     fn keep_backoff_end(&self, bounds: &mut Bounds, end: Nanos) {
-        if self.failures > 0 {
-            bounds.backoff_end.get_or_insert(end);
+        if self.failures > 0 && bounds.backoff_end == Nanos::NEVER {
+            bounds.backoff_end = end.min(Bounds::LAST);
         }
     }
 

@@ -4,7 +4,7 @@ use super::*;
 
 /// An interval of `interval` follows the end of a claim.
 fn end_apart(failed: RecordState, ending: Ending, interval: Duration) -> (RecordState, Bounds) {
-    let (mut record, mut bounds) = (failed, Bounds::default());
+    let (mut record, mut bounds) = (failed, Bounds::NONE);
     assert_eq!(record.end(&mut bounds, ending, FLOOR, None, || NOW), None);
     record.keep_apart(&mut bounds, interval, NOW);
     (record, bounds)
@@ -91,7 +91,7 @@ fn tell(
     (failures, rerun, ending, interval, requests): Story,
     origin: Nanos,
 ) -> [(RecordState, Option<EnqueueOutcome>); 4] {
-    let (mut record, mut bounds) = (RecordState { failures, ..state(Is::No) }, Bounds::default());
+    let (mut record, mut bounds) = (RecordState { failures, ..state(Is::No) }, Bounds::NONE);
     let seen = |record: &RecordState, outcome| {
         let due = match (record.phase, record.due) {
             (Phase::Idle | Phase::Ready, _) => Nanos::ZERO,

@@ -7,7 +7,7 @@ fn a_deferred_key_is_ready_when_its_time_is_over_and_not_settled_before() {
     let mut record = state(Is::No);
     end(&mut record, Ending::Defer(Reasons::POLL, Duration::from_nanos(T - NOW.0)));
     assert_eq!(is(&record), Is::Delayed(T));
-    assert!(!record.is_settled(&Bounds::default()));
+    assert!(!record.is_settled(&Bounds::NONE));
 }
 
 #[test]
@@ -33,7 +33,7 @@ fn a_deferred_key_keeps_its_failures_and_waits_until_it_is_requested() {
 
 #[test]
 fn a_key_is_released_only_if_it_is_deferred() {
-    let release = |record: &mut RecordState| record.release(&mut Bounds::default(), || NOW);
+    let release = |record: &mut RecordState| record.release(&mut { Bounds::NONE }, || NOW);
     let deferral = Ending::Defer(Reasons::POLL, Duration::MAX);
     // It was deferred.
     let mut record = RecordState { failures: 3, ..state(Is::No) };
@@ -52,11 +52,11 @@ fn a_key_is_released_only_if_it_is_deferred() {
         release(&mut record);
         end(&mut record, ending);
         assert_eq!(is(&record), after);
-        assert!(record.is_settled(&Bounds::default()), "{ending:?}");
+        assert!(record.is_settled(&Bounds::NONE), "{ending:?}");
     }
     // A debounced event arrives, which may show the writes that the key waits for.
     let mut record = state(Is::No);
-    let mut bounds = Bounds::default();
+    let mut bounds = Bounds::NONE;
     record.end(&mut bounds, Ending::Defer(Reasons::POLL, LATE), FLOOR, None, || NOW);
     let event = EnqueueMethod::EnqueueNowDebounced { quiet: SOON, max_wait: SOON };
     record.request(&mut bounds, &event.into(), FLOOR, || NOW);
@@ -76,15 +76,15 @@ fn a_key_is_released_only_if_it_is_deferred() {
 fn a_cancellation_does_not_defer_a_key_that_was_released() {
     for rerun in RERUNS {
         let mut record = state(rerun);
-        record.release(&mut Bounds::default(), || NOW);
-        record.cancel(&mut Bounds::default(), || NOW);
+        record.release(&mut { Bounds::NONE }, || NOW);
+        record.cancel(&mut { Bounds::NONE }, || NOW);
         end(&mut record, Ending::Defer(Reasons::POLL, Duration::MAX));
         assert_eq!((is(&record), record.reasons), (Is::Ready, Reasons::POLL), "{rerun:?}");
     }
     // A deferred key is forgotten.
     let mut record = state(Is::No);
     end(&mut record, Ending::Defer(Reasons::POLL, Duration::MAX));
-    record.cancel(&mut Bounds::default(), || NOW);
+    record.cancel(&mut { Bounds::NONE }, || NOW);
     assert_eq!((is(&record), record.deferral), (Is::Idle, Deferral::None));
 }
 
@@ -93,7 +93,7 @@ fn a_key_that_was_released_is_served_after_a_shutdown() {
     for (mode, after) in
         [(Shutdown::ServeReady, Is::Ready), (Shutdown::RunDelayedNow, Is::Ready), (Shutdown::Discard, Is::Idle)]
     {
-        let (mut record, mut bounds) = (state(Is::No), Bounds::default());
+        let (mut record, mut bounds) = (state(Is::No), Bounds::NONE);
         record.release(&mut bounds, || NOW);
         assert_eq!(record.shut_down(mode), None);
         let dropped = record.end(&mut bounds, Ending::Defer(Reasons::POLL, Duration::MAX), FLOOR, Some(mode), || NOW);
@@ -128,7 +128,7 @@ fn apply(record: &mut RecordState, bounds: &mut Bounds, change: Change) {
 /// Ends a claim with `Defer` for `LATE` after these changes. The key is released before the change with this number, if
 /// any. Returns whether a `reschedule` has replaced its run.
 fn deferred(failures: u32, during: &[Change], released: Option<usize>) -> (RecordState, Bounds, bool) {
-    let (mut record, mut bounds) = (RecordState { failures, ..state(Is::No) }, Bounds::default());
+    let (mut record, mut bounds) = (RecordState { failures, ..state(Is::No) }, Bounds::NONE);
     let mut is_replaced = false;
     for number in 0..=during.len() {
         if released == Some(number) {
@@ -217,5 +217,5 @@ fn a_key_whose_deferral_is_over_is_an_ordinary_key() {
     assert_eq!(take(&mut record), Reasons::POLL);
     end(&mut record, Ending::RequeueAfter(Duration::from_nanos(T - NOW.0)));
     assert_eq!(is(&record), Is::Delayed(T));
-    assert!(record.is_settled(&Bounds::default()));
+    assert!(record.is_settled(&Bounds::NONE));
 }

@@ -97,7 +97,7 @@ fn take(state: &mut RecordState) -> Reasons {
 
 /// Applies a request without bounds and floor.
 fn ask(state: &mut RecordState, method: EnqueueMethod) -> Decision {
-    state.request(&mut Bounds::default(), &method.into(), ZERO, || NOW)
+    state.request(&mut { Bounds::NONE }, &method.into(), ZERO, || NOW)
 }
 
 /// The time of a delay without an end.
@@ -153,11 +153,11 @@ const REQUESTS: [Row; 23] = [
 ];
 
 fn ask_under_floor(state: &mut RecordState, method: EnqueueMethod) -> EnqueueOutcome {
-    state.request(&mut Bounds::default(), &method.into(), FLOOR, || NOW).outcome
+    state.request(&mut { Bounds::NONE }, &method.into(), FLOOR, || NOW).outcome
 }
 
 fn end(state: &mut RecordState, ending: Ending) {
-    let _ = state.end(&mut Bounds::default(), ending, ZERO, None, || NOW);
+    let _ = state.end(&mut { Bounds::NONE }, ending, ZERO, None, || NOW);
 }
 
 #[test]
@@ -204,7 +204,7 @@ fn cancel_in_every_state() {
     for (before, after) in COLUMNS.into_iter().zip(cells) {
         let mut record = state(before);
         record.reasons = Reasons::EVENT;
-        record.cancel(&mut Bounds::default(), || NOW);
+        record.cancel(&mut { Bounds::NONE }, || NOW);
         assert_eq!(is(&record), after, "cancel of {before:?}");
         assert_eq!(record.reasons, Reasons::NONE, "the reasons of a wake go with it");
     }
@@ -240,7 +240,7 @@ fn every_ending_with_every_rerun() {
     for (ending, cells) in ENDINGS {
         for (rerun, after) in RERUNS.into_iter().zip(cells) {
             let mut record = state(rerun);
-            let dropped = record.end(&mut Bounds::default(), ending, ZERO, None, || NOW);
+            let dropped = record.end(&mut { Bounds::NONE }, ending, ZERO, None, || NOW);
             assert_eq!((is(&record), dropped), (after, None), "{ending:?} with {rerun:?}");
         }
     }
@@ -260,7 +260,7 @@ fn every_failed_ending_with_every_rerun_under_a_floor() {
     for (ending, cells) in CELLS {
         for (rerun, after) in RERUNS.into_iter().zip(cells) {
             let mut record = state(rerun);
-            record.end(&mut Bounds::default(), ending, Duration::from_nanos(200), None, || NOW);
+            record.end(&mut { Bounds::NONE }, ending, Duration::from_nanos(200), None, || NOW);
             assert_eq!(is(&record), after, "{ending:?} with {rerun:?}");
         }
     }
@@ -318,7 +318,7 @@ fn every_ending_after_every_shutdown() {
     ];
     let after = |rerun, ending, mode| {
         let mut record = state(rerun);
-        let dropped = record.end(&mut Bounds::default(), ending, ZERO, Some(mode), || panic!("no time matters now"));
+        let dropped = record.end(&mut { Bounds::NONE }, ending, ZERO, Some(mode), || panic!("no time matters now"));
         (is(&record), dropped)
     };
     for mode in [Shutdown::RunDelayedNow, Shutdown::ServeReady, Shutdown::Discard] {
@@ -343,7 +343,7 @@ fn after_a_shutdown_a_rerun_has_the_reasons_of_the_run_before_too() {
         (Ending::Defer(Reasons::POLL, Duration::MAX), Reasons::POLL),
     ] {
         let mut state = RecordState { reasons: Reasons::EVENT, ..state(Is::Soft) };
-        let dropped = state.end(&mut Bounds::default(), ending, ZERO, Some(Shutdown::ServeReady), || NOW);
+        let dropped = state.end(&mut { Bounds::NONE }, ending, ZERO, Some(Shutdown::ServeReady), || NOW);
         assert_eq!((state.phase, state.reasons, dropped), (Phase::Ready, Reasons::EVENT | reason, None), "{ending:?}");
     }
 }
@@ -372,7 +372,7 @@ fn a_key_is_settled_unless_a_change_waits() {
         (Is::Delayed(T), requeue | change, 0, false), (Is::Delayed(T), requeue | change, T, false),
     ];
     for (of, reasons, not_before, settled) in cells {
-        let bounds = Bounds { not_before: Nanos(not_before), ..Bounds::default() };
+        let bounds = Bounds { not_before: Nanos(not_before), ..Bounds::NONE };
         let record = RecordState { reasons, ..state(of) };
         assert_eq!(record.is_settled(&bounds), settled, "{of:?} for {reasons:?}, cooling until {not_before}");
         let failed = RecordState { failures: 1, ..record };
@@ -392,16 +392,16 @@ fn the_clock_is_not_read_if_no_time_matters() {
         EnqueueMethod::EnqueueNow,
     ] {
         for before in [Is::Idle, Is::Ready, Is::No, Is::Soft, Is::At(T), Is::Now] {
-            state(before).request(&mut Bounds::default(), &method.into(), ZERO, no_clock);
+            state(before).request(&mut { Bounds::NONE }, &method.into(), ZERO, no_clock);
         }
     }
-    state(Is::Delayed(T)).request(&mut Bounds::default(), &EnqueueMethod::Enqueue.into(), ZERO, no_clock);
+    state(Is::Delayed(T)).request(&mut { Bounds::NONE }, &EnqueueMethod::Enqueue.into(), ZERO, no_clock);
     for rerun in [Is::No, Is::Soft, Is::Now] {
         for ending in [Ending::Done, Ending::Leave] {
-            state(rerun).end(&mut Bounds::default(), ending, ZERO, None, no_clock);
+            state(rerun).end(&mut { Bounds::NONE }, ending, ZERO, None, no_clock);
         }
     }
     for before in COLUMNS {
-        state(before).cancel(&mut Bounds::default(), no_clock);
+        state(before).cancel(&mut { Bounds::NONE }, no_clock);
     }
 }

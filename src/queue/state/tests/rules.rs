@@ -68,7 +68,7 @@ fn a_run_is_early_only_if_it_is_due_before_the_end_of_the_backoff() {
         (later, now, Nanos(T), false),
     ];
     for (first, second, time, early) in cells {
-        let (mut record, mut bounds) = (backing_off(2, T), Bounds::default());
+        let (mut record, mut bounds) = (backing_off(2, T), Bounds::NONE);
         record.request(&mut bounds, &first.into(), ZERO, || NOW);
         record.request(&mut bounds, &second.into(), ZERO, || time);
         assert_eq!(record.early, early, "{first:?}, then {second:?} at {time:?}");
@@ -82,13 +82,13 @@ fn a_delay_that_is_set_after_the_backoff_is_over_is_no_backoff() {
         EnqueueMethod::Reschedule(ZERO),
         EnqueueMethod::EnqueueNowDebounced { quiet: SOON, max_wait: SOON },
     ] {
-        let mut bounds = Bounds::default();
+        let mut bounds = Bounds::NONE;
         let mut ready = RecordState { failures: 2, ..state(Is::Ready) };
         let mut deferred = RecordState { failures: 2, ..state(Is::No) };
         let mut wished = RecordState { failures: 2, ..state(Is::At(T)) };
         end(&mut deferred, Ending::Defer(Reasons::POLL, Duration::MAX));
         for record in [&mut ready, &mut deferred] {
-            bounds = Bounds::default();
+            bounds = Bounds::NONE;
             record.request(&mut bounds, &EnqueueMethod::Reschedule(LATE).into(), FLOOR, || NOW);
             record.request(&mut bounds, &brings_forward.into(), FLOOR, || NOW);
             assert!(!record.early, "{brings_forward:?}");
@@ -111,10 +111,10 @@ fn a_rerun_now_makes_the_run_after_a_failure_early() {
     }
     // The floor is the whole backoff, so the run is not early.
     let mut record = state(Is::Now);
-    record.end(&mut Bounds::default(), Ending::Retry(SOON), FLOOR, None, || NOW);
+    record.end(&mut { Bounds::NONE }, Ending::Retry(SOON), FLOOR, None, || NOW);
     assert_eq!((is(&record), record.early), (Is::Delayed(1_050), false));
     let mut record = state(Is::Now);
-    record.end(&mut Bounds::default(), Ending::Retry(LATE), FLOOR, None, || NOW);
+    record.end(&mut { Bounds::NONE }, Ending::Retry(LATE), FLOOR, None, || NOW);
     assert_eq!((is(&record), record.early), (Is::Delayed(1_200), true));
 }
 
@@ -183,7 +183,7 @@ fn a_cool_down_delays_every_method() {
     for (method, cells) in CELLS {
         for ((before, not_before), (after, outcome)) in starts.into_iter().zip(cells) {
             let mut record = state(before);
-            let mut bounds = Bounds { not_before: Nanos(not_before), ..Bounds::default() };
+            let mut bounds = Bounds { not_before: Nanos(not_before), ..Bounds::NONE };
             let decision = record.request(&mut bounds, &method.into(), ZERO, || NOW);
             assert_eq!((is(&record), decision.outcome), (after, outcome), "{method:?} of {before:?}");
             assert_eq!(bounds.not_before, Nanos(not_before), "{method:?} of {before:?}");
@@ -193,7 +193,7 @@ fn a_cool_down_delays_every_method() {
 
 #[test]
 fn a_cool_down_bounds_until_the_next_claim() {
-    let mut bounds = Bounds::default();
+    let mut bounds = Bounds::NONE;
     let mut record = state(Is::No);
     record.end(&mut bounds, Ending::CoolDown(SOON), ZERO, None, || NOW);
     assert_eq!(bounds.not_before, Nanos(1_050));
@@ -215,7 +215,7 @@ fn cancel_leaves_a_cool_down() {
     ];
     for (before, not_before, after) in CELLS {
         let mut record = RecordState { failures: 2, early: true, ..state(before) };
-        let mut bounds = Bounds { not_before: Nanos(not_before), cap: Some(Nanos(T)), ..Bounds::default() };
+        let mut bounds = Bounds { not_before: Nanos(not_before), cap: Some(Nanos(T)), ..Bounds::NONE };
         record.cancel(&mut bounds, || NOW);
         assert_eq!((is(&record), bounds.cap), (after, None), "{before:?}");
         if let Is::Cooling(_) = after {
@@ -246,7 +246,7 @@ fn a_debounced_delay_moves_up_to_its_cap_and_no_other_delay_moves() {
     };
     for (before, cap, quiet, after, outcome) in CELLS {
         let mut record = state(before);
-        let mut bounds = Bounds { cap: cap.map(Nanos), ..Bounds::default() };
+        let mut bounds = Bounds { cap: cap.map(Nanos), ..Bounds::NONE };
         let decision = record.request(&mut bounds, &debounced(quiet).into(), ZERO, || NOW);
         assert_eq!((is(&record), decision.outcome), (after, outcome), "{before:?} up to {cap:?} by {quiet}");
         assert_eq!(bounds.cap, cap.map(Nanos), "the cap stays");
@@ -273,7 +273,7 @@ fn a_debounced_change_during_a_run_ignores_a_requeue_and_respects_the_floor() {
     ];
     for (ending, rerun, after, cap, early) in CELLS {
         let mut record = state(rerun);
-        let mut bounds = Bounds { cap: Some(Nanos(2_000)), ..Bounds::default() };
+        let mut bounds = Bounds { cap: Some(Nanos(2_000)), ..Bounds::NONE };
         record.end(&mut bounds, ending, FLOOR, None, || NOW);
         assert_eq!(
             (is(&record), bounds.cap, record.early),
@@ -307,7 +307,7 @@ fn a_debounced_change_brings_other_delays_forward() {
     ];
     for (before, failures, cap, quiet, wait, after, cap_after) in CELLS {
         let mut record = RecordState { failures, ..state(before) };
-        let mut bounds = Bounds { cap: cap.map(Nanos), ..Bounds::default() };
+        let mut bounds = Bounds { cap: cap.map(Nanos), ..Bounds::NONE };
         let (quiet, max_wait) = (Duration::from_nanos(quiet), Duration::from_nanos(wait));
         let method = EnqueueMethod::EnqueueNowDebounced { quiet, max_wait };
         record.request(&mut bounds, &method.into(), FLOOR, || NOW);
@@ -328,7 +328,7 @@ fn a_resync_ends_only_plain_delays() {
     ];
     for (mut record, cap, after, outcome) in cells {
         let before = record;
-        let mut bounds = Bounds { cap: cap.map(Nanos), ..Bounds::default() };
+        let mut bounds = Bounds { cap: cap.map(Nanos), ..Bounds::NONE };
         let request = EnqueueRequest::new(EnqueueMethod::EnqueueResync).at(Priority::High).because(Reasons::RESYNC);
         let decision = record.request(&mut bounds, &request, FLOOR, || NOW);
         assert_eq!((is(&record), decision.outcome), (after, outcome), "{before:?}");
@@ -351,13 +351,13 @@ fn runs_scheduled_by_other_methods_are_not_debounced() {
         (Is::At(T), EnqueueMethod::EnqueueIfAbsent, Some(2_000)),
     ];
     for (before, method, cap) in CELLS {
-        let mut bounds = Bounds { cap: Some(Nanos(2_000)), ..Bounds::default() };
+        let mut bounds = Bounds { cap: Some(Nanos(2_000)), ..Bounds::NONE };
         state(before).request(&mut bounds, &method.into(), ZERO, || NOW);
         assert_eq!(bounds.cap, cap.map(Nanos), "{method:?} of {before:?}");
     }
     for (ending, cap) in [(Ending::Done, Some(2_000)), (Ending::RequeueAfter(SOON), None), (Ending::Retry(SOON), None)]
     {
-        let mut bounds = Bounds { cap: Some(Nanos(2_000)), ..Bounds::default() };
+        let mut bounds = Bounds { cap: Some(Nanos(2_000)), ..Bounds::NONE };
         state(Is::At(T)).end(&mut bounds, ending, ZERO, None, || NOW);
         assert_eq!(bounds.cap, cap.map(Nanos), "{ending:?}");
     }
@@ -366,7 +366,7 @@ fn runs_scheduled_by_other_methods_are_not_debounced() {
 /// An `enqueue_now` that waits for a cool-down or the floor has its own time, so it is not delayed further.
 #[test]
 fn enqueue_now_ends_the_debounce_of_a_delay_that_cannot_come_sooner() {
-    let mut bounds = Bounds { not_before: Nanos(T), cap: Some(Nanos(2_000)), ..Bounds::default() };
+    let mut bounds = Bounds { not_before: Nanos(T), cap: Some(Nanos(2_000)), ..Bounds::NONE };
     let mut record = state(Is::Delayed(T));
     let decision = record.request(&mut bounds, &EnqueueMethod::EnqueueNow.into(), ZERO, || NOW);
     assert_eq!((is(&record), decision.outcome, bounds.cap), (Is::Delayed(T), Held, None));
@@ -385,7 +385,7 @@ fn a_request_raises_the_level_and_never_lowers_it() {
         for before in COLUMNS.into_iter().filter(|&before| before != Is::Idle) {
             for (from, by, raised) in CELLS {
                 let mut record = RecordState { priority: from, ..state(before) };
-                record.request(&mut Bounds::default(), &EnqueueRequest::new(method).at(by), ZERO, || NOW);
+                record.request(&mut { Bounds::NONE }, &EnqueueRequest::new(method).at(by), ZERO, || NOW);
                 let ignored = match method {
                     EnqueueMethod::EnqueueIfAbsent => true,
                     EnqueueMethod::EnqueueResync => before != Is::Delayed(T),
@@ -398,10 +398,10 @@ fn a_request_raises_the_level_and_never_lowers_it() {
         // An idle key takes the level of the request, also during a cool-down.
         for by in [Low, Normal, High] {
             let mut record = RecordState { priority: by, ..RecordState::default() };
-            record.request(&mut Bounds::default(), &EnqueueRequest::new(method).at(by), ZERO, || NOW);
+            record.request(&mut { Bounds::NONE }, &EnqueueRequest::new(method).at(by), ZERO, || NOW);
             assert_eq!(record.priority, by);
             let mut record = RecordState { priority: High, ..state(Is::Cooling(T)) };
-            let mut bounds = Bounds { not_before: Nanos(T), ..Bounds::default() };
+            let mut bounds = Bounds { not_before: Nanos(T), ..Bounds::NONE };
             record.request(&mut bounds, &EnqueueRequest::new(method).at(by), ZERO, || NOW);
             assert_eq!(record.priority, by);
         }
@@ -413,12 +413,7 @@ fn reasons_are_merged_unless_a_request_is_ignored() {
     for (method, cells) in REQUESTS {
         for (before, (_, outcome)) in COLUMNS.into_iter().zip(cells) {
             let mut record = RecordState { reasons: Reasons::POLL, ..state(before) };
-            record.request(
-                &mut Bounds::default(),
-                &EnqueueRequest::new(method).because(Reasons::user(4)),
-                ZERO,
-                || NOW,
-            );
+            record.request(&mut { Bounds::NONE }, &EnqueueRequest::new(method).because(Reasons::user(4)), ZERO, || NOW);
             let expected = if outcome == Ignored { Reasons::POLL } else { Reasons::POLL | Reasons::user(4) };
             assert_eq!(record.reasons, expected, "{method:?} of {before:?}");
         }

@@ -17,14 +17,14 @@ fn a_new_record_is_as_the_rule_for_an_idle_key_makes_it() {
     for request in requests() {
         let short = LineState::new(&request);
         let mut state = RecordState { priority: request.priority, ..RecordState::default() };
-        let mut bounds = Bounds::default();
+        let mut bounds = Bounds::NONE;
         let looked = std::cell::Cell::new(false);
         let decision = state.request(&mut bounds, &request, SOON, || {
             looked.set(true);
             NOW
         });
         if short.phase == Phase::Ready {
-            assert_eq!((state, bounds), (RecordState::of(short, DelayState::default()), Bounds::default()));
+            assert_eq!((state, bounds), (RecordState::of(short, DelayState::default()), Bounds::NONE));
             assert_eq!((decision.outcome, looked.get()), (Queued, false), "{request:?}");
         } else {
             assert_eq!(short, LineState { phase: Phase::Idle, ..state.line() }, "{request:?}");
@@ -45,10 +45,10 @@ fn an_absorbed_request_is_as_the_rule_serves_it() {
                     assert_eq!(line, before.line(), "{request:?} of {before:?}");
                     continue;
                 };
-                let (mut after, mut bounds) = (before, Bounds::default());
+                let (mut after, mut bounds) = (before, Bounds::NONE);
                 let decision = after.request(&mut bounds, &request, SOON, || NOW);
                 assert_eq!(decision, outcome.into(), "{request:?} of {before:?}");
-                assert_eq!((after, bounds), (RecordState::of(line, before.delay()), Bounds::default()));
+                assert_eq!((after, bounds), (RecordState::of(line, before.delay()), Bounds::NONE));
                 assert_eq!((after.phase, after.place()), (before.phase, before.place()), "{request:?} of {before:?}");
             }
         }
@@ -63,7 +63,7 @@ fn a_key_is_forgotten_at_once_exactly_if_the_rule_makes_it_idle() {
             for failures in [0, 3] {
                 let mut record = RecordState { failures, ..state(rerun) };
                 let short = record.line().is_idle_after(ending);
-                let dropped = record.end(&mut Bounds::default(), ending, SOON, None, || NOW);
+                let dropped = record.end(&mut { Bounds::NONE }, ending, SOON, None, || NOW);
                 assert_eq!(dropped, None);
                 // A cool-down of zero equals `Done`, but is rare.
                 let idle = record.phase == Phase::Idle && ending != Ending::CoolDown(ZERO);
