@@ -170,20 +170,19 @@ fn refuses_desired_children_without_a_unique_identifier() {
     );
 }
 
+/// Returns the texts of the failures of a step, with their causes.
+fn failures(error: &BoxError) -> Vec<String> {
+    let Some(failures) = error.downcast_ref::<Failures>() else { panic!("{error:?}") };
+    failures.errors().iter().map(|error| Chain(&**error).to_string()).collect()
+}
+
 #[test]
 fn keeps_one_child_of_each_identifier_and_reports_the_others() {
     let mut site = Site::wanting_set(&[("blue", "x"), ("green", "y")]);
     for name in ["a", "b", "web-blue"] {
         site.given_page(name, "blue");
     }
-    let error = site.step(&set()).unwrap_err();
-    let errors = error
-        .downcast_ref::<Failures>()
-        .unwrap()
-        .errors()
-        .iter()
-        .map(|error| Chain(&**error).to_string())
-        .collect::<Vec<_>>();
+    let errors = failures(&site.step(&set()).unwrap_err());
     let expected = ["a", "b"].map(|name| {
         format!(
             "Page default/{name} is invalid: metadata.name is {name:?}, but must be \"web-blue\": Thing default/web has one such \
@@ -214,14 +213,7 @@ fn a_failed_write_does_not_stop_the_others() {
     site.given(&Page::new("web-red"));
     site.client
         .before(|_, object| ["web-blue", "web-pink"].contains(&object.key().name()).then(|| out_of_luck(object)));
-    let error = site.step(&set()).unwrap_err();
-    let errors = error
-        .downcast_ref::<Failures>()
-        .unwrap()
-        .errors()
-        .iter()
-        .map(|error| Chain(&**error).to_string())
-        .collect::<Vec<_>>();
+    let errors = failures(&site.step(&set()).unwrap_err());
     assert_eq!(
         errors,
         ["Page default/web-blue: the call failed: out of luck", "Page default/web-pink: the call failed: out of luck"]
