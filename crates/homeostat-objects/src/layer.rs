@@ -77,7 +77,7 @@ pub trait ClientLayer: Send + Sync {
     /// server.
     fn around(&self, inner: Arc<dyn Client>) -> Option<Arc<dyn Client>>;
 
-    /// Returns the [capabilities](Client::capabilities) of this client. Default: those of the inner client.
+    /// Returns the [capabilities](Client::capabilities) of this client. Default: the inner client's.
     fn declared_capabilities(&self) -> Capabilities {
         self.inner().capabilities()
     }

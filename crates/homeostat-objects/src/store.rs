@@ -8,7 +8,7 @@
 //! | purpose | names |
 //! |---|---|
 //! | the rules for writes and their consequences | [`Transaction`], [`StoredObjects`], [`Names`] |
-//! | what a transaction changes | [`ObjectChange`], [`Location`], [`is_waiting`], [`DistinctQueue`] |
+//! | the changes of a transaction | [`ObjectChange`], [`Location`], [`is_waiting`], [`DistinctQueue`] |
 //! | checks of a call before it reads the store | [`admit`], [`check_selector`], [`is_dns_label`], [`DNS_LABEL`], [`is_subdomain`] |
 //! | answers | [`event_of`], [`delete_each`], [`ReadableList`] |
 //! | objects from texts | [`ReadBuffers`], the module [`json`](super::json) |

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-/// What a schema says about `null`.
+/// Whether a schema accepts `null`, and why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum NullRule {
     Refused,

@@ -13,11 +13,11 @@ pub(crate) trait World: Clone + Debug {
     /// Returns the steps that are possible now.
     fn steps(&self) -> Vec<Self::Step>;
 
-    /// Takes a step. Returns what is wrong afterwards.
+    /// Takes a step. Returns an error if the world then breaks a rule.
     fn take(&mut self, step: Self::Step) -> Result<(), String>;
 }
 
-/// What an exploration has found.
+/// The result of an exploration.
 #[derive(Debug)]
 pub(crate) struct Explored<W> {
     pub(crate) states: usize,

@@ -1,4 +1,4 @@
-//! Errors of the compiler for frequent mistakes: they show what to write.
+//! Errors of the compiler for frequent mistakes. Each shows the correct code.
 
 use homeostat_test_support::compile_errors;
 

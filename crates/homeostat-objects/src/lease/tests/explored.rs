@@ -247,7 +247,7 @@ impl World for LeaseWorld {
     }
 }
 
-/// Lets a world without faults go on. Afterwards one candidate leads, unless its machine has ended.
+/// Continues a world without faults. Afterwards one candidate leads, unless all machines have ended.
 fn calm(mut world: LeaseWorld) -> Result<(), String> {
     world.faults_left = 0;
     for _ in 0..40 {

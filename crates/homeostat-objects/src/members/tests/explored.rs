@@ -32,7 +32,7 @@ enum Mutation {
     RunsEarly,
     /// An assignment forgets the earlier ones.
     ForgetsEarlier,
-    /// A member that was expelled goes on.
+    /// An expelled member continues to work.
     OutlivesItsLease,
 }
 
@@ -79,7 +79,7 @@ enum Step {
     /// Time passes. Members that do nothing hang.
     Tick,
     Join,
-    /// Reads the group, writes what follows, renews the lease, and announces what it may. Other steps split this.
+    /// Reads the group, writes the changes, renews the lease, and announces an assignment. Other steps split this.
     Round(usize),
     /// Reads the group. The writes follow later.
     Look(usize),
@@ -332,7 +332,7 @@ impl World for GroupWorld {
     }
 }
 
-/// Lets a world without faults go on until nothing changes. Afterwards each key belongs to one member.
+/// Continues a world without faults until nothing changes. Afterwards each key belongs to one member.
 fn calm(mut world: GroupWorld) -> Result<(), String> {
     let names: Vec<_> = (0..world.members.len()).filter(|who| world.members[*who].is_alive).collect();
     if names.is_empty() {
