@@ -418,7 +418,9 @@ fn discovered(form: DiscoveryForm, json: &Value) -> Reply {
 
 /// Adds an `ETag` to an answer. If the client already has this answer, the body is empty.
 fn tagged(request: &IncomingRequest, reply: Reply) -> Reply {
-    let Reply { status, mut headers, body: ReplyBody::Full(body), holds, logged } = reply else { return reply };
+    let Reply { status, mut headers, body: ReplyBody::Full(body), holds, logged, is_failed_check } = reply else {
+        return reply;
+    };
     let tag = format!("\"{:016X}\"", openapi::hash(&body));
     let is_known = request.header(IF_NONE_MATCH).is_some_and(|known| {
         known.split(',').map(str::trim).any(|known| known == "*" || known.trim_start_matches("W/") == tag)
@@ -428,7 +430,7 @@ fn tagged(request: &IncomingRequest, reply: Reply) -> Reply {
     }
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
     let (status, body) = if is_known { (StatusCode::NOT_MODIFIED, Vec::new()) } else { (status, body) };
-    Reply { status, headers, body: ReplyBody::Full(body), holds, logged }
+    Reply { status, headers, body: ReplyBody::Full(body), holds, logged, is_failed_check }
 }
 
 impl fmt::Debug for ObjectApi {

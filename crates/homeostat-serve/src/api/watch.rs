@@ -45,7 +45,8 @@ impl ServedWatch {
         let headers = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static(self.view().stream_media()))]);
         let holds = footprint(&self.initial);
         let run = move |out: &mut ReplyStream<'_>| self.run(out);
-        Reply { status: StatusCode::OK, headers, body: ReplyBody::Stream(Box::new(run)), holds, logged: None }
+        let body = ReplyBody::Stream(Box::new(run));
+        Reply { status: StatusCode::OK, headers, body, holds, logged: None, is_failed_check: false }
     }
 
     /// Sends events until the token is cancelled or the timeout passes. An error is sent as the last event.

@@ -44,7 +44,7 @@ pub(super) fn serve_connection(shared: &HttpShared, slot: &ConnectionSlot) {
     let transport = ServerTransport::new(socket, shared.clock.clone());
     let parser = RequestParser::new(&shared.registry.limits);
     let end = shared.clock.nanos().after(shared.registry.limits.stream_life);
-    let mut server = ConnectionServer { shared, slot, transport, parser, end, verb: NO_VERB };
+    let mut server = ConnectionServer { shared, slot, transport, parser, end, verb: NO_VERB, path: String::new() };
     let lingers = match server.run() {
         Ok(next) => next == AfterRequest::Linger,
         // TLS has already sent the reason. All other errors mean that the client has left or is too slow, or that the
@@ -69,6 +69,8 @@ struct ConnectionServer<'a> {
     end: Nanos,
     /// The verb of the current request, for the counts.
     verb: &'static str,
+    /// The path of the current request, as sent.
+    path: String,
 }
 
 /// The verb of an unreadable request.
@@ -123,8 +125,10 @@ impl ConnectionServer<'_> {
     /// Reads and answers one request. Its first byte must arrive within `wait`.
     fn serve_request(&mut self, peer: &PeerInfo, wait: Duration) -> Result<AfterRequest, RequestFailure> {
         self.verb = NO_VERB;
+        self.path.clear();
         let Some(head) = self.read_head(wait)? else { return Ok(AfterRequest::Closed) };
         self.verb = self.shared.service.verb(&head);
+        self.path.push_str(&head.target.path);
         let mut frame = ReplyFrame::of(&head);
         frame.closes |= self.shared.registry.is_stopping();
         let user = match self.admit(&head, peer) {
@@ -237,7 +241,6 @@ impl ConnectionServer<'_> {
         let peer = self.slot.connection.peer;
         // The connection omits the body.
         let method = if method == Method::HEAD { Method::GET } else { method };
-        let path = target.path.clone();
         let request = IncomingRequest {
             method,
             path: target.path,
@@ -252,7 +255,7 @@ impl ConnectionServer<'_> {
         match catch_unwind(AssertUnwindSafe(|| self.shared.service.answer(request))) {
             Ok(reply) => reply,
             Err(panic) => {
-                self.shared.log_panic(&path, panic_message(&*panic));
+                self.shared.log_panic(&self.path, panic_message(&*panic));
                 Reply::text(StatusCode::INTERNAL_SERVER_ERROR, "the handler of this request panicked\n")
             }
         }
@@ -260,7 +263,7 @@ impl ConnectionServer<'_> {
 
     /// Sends a reply.
     fn send(&mut self, frame: ReplyFrame, reply: Reply) -> io::Result<AfterRequest> {
-        let Reply { status, headers, body, holds, .. } = reply;
+        let Reply { status, headers, body, holds, is_failed_check, .. } = reply;
         let mut memory = self.slot.reply_reservation();
         let size = match &body {
             ReplyBody::Full(bytes) => bytes.len(),
@@ -277,13 +280,17 @@ impl ConnectionServer<'_> {
             Err(_) => memory.hold_always(needed),
             Ok(()) => {}
         }
+        match &body {
+            // It may still be refused.
+            ReplyBody::Stream(_) if !frame.head_only => {}
+            _ => self.count(status, is_failed_check),
+        }
         match body {
             ReplyBody::Full(body) if compresses => {
                 self.send_parts(frame, status, headers, Box::new(move |out| out.write_all(&body)), memory)
             }
             ReplyBody::Parts(body) => self.send_parts(frame, status, headers, body, memory),
             ReplyBody::Full(body) => {
-                self.shared.counts.reply(self.verb, status);
                 let bytes = full_reply(status, &headers, &body, frame, &self.date());
                 // Sending may take long and needs only one copy.
                 drop(body);
@@ -291,17 +298,22 @@ impl ConnectionServer<'_> {
                 Ok(if frame.closes { AfterRequest::Linger } else { AfterRequest::KeepOpen })
             }
             ReplyBody::Stream(_) if frame.head_only => {
-                self.shared.counts.reply(self.verb, status);
                 // The length of the body is unknown.
                 let frame = ReplyFrame { closes: true, ..frame };
                 self.transport.write(&stream_head(status, &headers, frame, &self.date()), self.slot.begin_write())?;
                 Ok(AfterRequest::Linger)
             }
-            ReplyBody::Stream(body) => self.send_stream(frame, status, &headers, body, memory),
-            ReplyBody::HangUp => {
-                self.shared.counts.reply(self.verb, status);
-                Ok(AfterRequest::Closed)
-            }
+            ReplyBody::Stream(body) => self.send_stream(frame, (status, is_failed_check), &headers, body, memory),
+            ReplyBody::HangUp => Ok(AfterRequest::Closed),
+        }
+    }
+
+    fn count(&self, status: StatusCode, is_failed_check: bool) {
+        let counts = &self.shared.counts;
+        if is_failed_check {
+            increment(&counts.failed_checks);
+        } else {
+            counts.reply(self.verb, &self.path, status);
         }
     }
 
@@ -314,7 +326,6 @@ impl ConnectionServer<'_> {
         body: PartsBody,
         memory: ReplyReservation,
     ) -> io::Result<AfterRequest> {
-        self.shared.counts.reply(self.verb, status);
         let reply = PartHead { status, headers, frame, date: self.date() };
         let shared = self.shared;
         let mut sender = PartSender::new(&mut self.transport, self.slot, &shared.registry, &shared.clock, reply);
@@ -331,7 +342,7 @@ impl ConnectionServer<'_> {
     fn send_stream(
         &mut self,
         frame: ReplyFrame,
-        status: StatusCode,
+        (status, is_failed_check): (StatusCode, bool),
         headers: &HeaderMap,
         body: StreamBody,
         mut memory: ReplyReservation,
@@ -344,7 +355,7 @@ impl ConnectionServer<'_> {
             );
             return self.send(frame, refusal.with_header("retry-after", "10"));
         };
-        self.shared.counts.reply(self.verb, status);
+        self.count(status, is_failed_check);
         let frame = ReplyFrame { closes: true, ..frame };
         let date = self.date();
         self.transport.write(&stream_head(status, headers, frame, &date), self.slot.begin_write())?;

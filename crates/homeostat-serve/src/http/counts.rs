@@ -23,38 +23,53 @@ pub(crate) struct HttpCounts {
     pub(crate) authenticated: AtomicU64,
     /// Requests with wrong credentials.
     pub(crate) unauthenticated: AtomicU64,
-    /// Replies with the status 503 that told a failed health check. They are also among the replies.
+    /// Replies that told a failed health check. They are not among the other replies, because the server works.
     pub(crate) failed_checks: AtomicU64,
-    /// Replies by verb and status.
-    replies: Mutex<BTreeMap<(&'static str, u16), u64>>,
+    /// Other replies by verb and status.
+    replies: Mutex<BTreeMap<(&'static str, u16), ReplyCount>>,
 }
 
+/// The replies of one verb and status.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ReplyCount {
+    pub(crate) count: u64,
+    /// The path of the last reply with an error. An object is shown as `…`, because its name may be secret.
+    pub(crate) path: String,
+}
+
+/// How much of a path is kept, in characters.
+const KEPT: usize = 200;
+
 impl HttpCounts {
-    /// Counts a reply to a request with this verb.
-    pub(super) fn reply(&self, verb: &'static str, status: StatusCode) {
-        *self.replies.lock().entry((verb, status.as_u16())).or_default() += 1;
+    /// Counts a reply to a request with this verb and path.
+    pub(super) fn reply(&self, verb: &'static str, path: &str, status: StatusCode) {
+        let mut replies = self.replies.lock();
+        let of_kind = replies.entry((verb, status.as_u16())).or_default();
+        of_kind.count += 1;
+        if status.is_client_error() || status.is_server_error() {
+            of_kind.path = without_object(path);
+        }
     }
 
-    /// Returns the numbers of replies by verb and status.
-    pub(crate) fn replies(&self) -> BTreeMap<(&'static str, u16), u64> {
+    /// Returns the replies by verb and status.
+    pub(crate) fn replies(&self) -> BTreeMap<(&'static str, u16), ReplyCount> {
         self.replies.lock().clone()
     }
+}
 
-    /// Returns the numbers of replies except failed health checks. The verbs of those are not known: they are `GET` or
-    /// `HEAD`, and the first of these has the most.
-    pub(crate) fn replies_without_checks(&self) -> BTreeMap<(&'static str, u16), u64> {
-        let mut checks = value(&self.failed_checks);
-        let mut replies = self.replies();
-        for verb in ["GET", "HEAD"] {
-            if let Some(count) = replies.get_mut(&(verb, 503)) {
-                let of_verb = checks.min(*count);
-                *count -= of_verb;
-                checks -= of_verb;
-            }
-        }
-        replies.retain(|_, count| *count > 0);
-        replies
-    }
+/// Returns a path with `…` in place of an object's name and what follows.
+fn without_object(path: &str) -> String {
+    let segments: Vec<_> = path.split('/').collect();
+    let kind = match segments[..] {
+        [_, "api", _, "namespaces", _, _, ..] => 6,
+        [_, "apis", _, _, "namespaces", _, _, ..] => 7,
+        [_, "api", _, _, ..] => 4,
+        [_, "apis", _, _, _, ..] => 5,
+        _ => segments.len(),
+    };
+    let end = if kind < segments.len() { "/…" } else { "" };
+    let shown = segments[..kind].join("/") + end;
+    if shown.chars().count() > KEPT { shown.chars().take(KEPT).chain(['…']).collect() } else { shown }
 }
 
 /// Adds one to a count.
@@ -65,4 +80,34 @@ pub(crate) fn increment(count: &AtomicU64) {
 /// Reads a count.
 pub(crate) fn value(count: &AtomicU64) -> u64 {
     count.load(Relaxed)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_path_with_an_error_is_kept_without_the_name_of_an_object() {
+        let counts = HttpCounts::default();
+        counts.reply("GET", "/fine", StatusCode::OK);
+        for path in ["/first", "/last"] {
+            counts.reply("GET", path, StatusCode::NOT_FOUND);
+        }
+        let of = |count, path: &str| ReplyCount { count, path: path.to_owned() };
+        assert_eq!(counts.replies(), [(("GET", 200), of(1, "")), (("GET", 404), of(2, "/last"))].into());
+        for (path, shown) in [
+            ("/", "/"),
+            ("/objects/a/b/c", "/objects/a/b/c"),
+            ("/api/v1/secrets", "/api/v1/secrets"),
+            ("/api/v1/nodes/one", "/api/v1/nodes/…"),
+            ("/api/v1/namespaces/default", "/api/v1/namespaces/…"),
+            ("/api/v1/namespaces/default/secrets", "/api/v1/namespaces/default/secrets"),
+            ("/api/v1/namespaces/default/secrets/key", "/api/v1/namespaces/default/secrets/…"),
+            ("/apis/example.com/v1/sites/home/status", "/apis/example.com/v1/sites/…"),
+            ("/apis/example.com/v1/namespaces/a/sites/b", "/apis/example.com/v1/namespaces/a/sites/…"),
+        ] {
+            assert_eq!(without_object(path), shown);
+        }
+        assert_eq!(without_object(&"é".repeat(300)).chars().count(), KEPT + 1);
+    }
 }

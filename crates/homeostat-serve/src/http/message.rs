@@ -42,6 +42,8 @@ pub struct Reply {
     pub(crate) holds: usize,
     /// The outcome for the write log, if it differs from the status.
     pub(crate) logged: Option<LoggedOutcome>,
+    /// Whether the reply tells that a health check has failed. The server counts these replies apart.
+    pub(crate) is_failed_check: bool,
 }
 
 /// The outcome of a request in the log. The status of the reply may not show it.
@@ -167,7 +169,14 @@ impl Reply {
     pub fn empty(status: u16) -> Self {
         let status = StatusCode::from_u16(status).ok().filter(|status| !status.is_informational());
         let status = status.unwrap_or_else(|| panic!("the status of a reply must be between 200 and 999"));
-        Self { status, headers: HeaderMap::new(), body: ReplyBody::Full(Vec::new()), holds: 0, logged: None }
+        Self {
+            status,
+            headers: HeaderMap::new(),
+            body: ReplyBody::Full(Vec::new()),
+            holds: 0,
+            logged: None,
+            is_failed_check: false,
+        }
     }
 
     /// Creates a reply that closes the connection without sending anything. Its status in the log and the metrics is
@@ -255,7 +264,7 @@ impl Reply {
     /// Creates a reply with a body of this content type.
     pub(crate) fn new(status: StatusCode, content_type: &'static str, body: impl Into<Vec<u8>>) -> Self {
         let headers = HeaderMap::from_iter([(header::CONTENT_TYPE, HeaderValue::from_static(content_type))]);
-        Self { status, headers, body: ReplyBody::Full(body.into()), holds: 0, logged: None }
+        Self { status, headers, body: ReplyBody::Full(body.into()), holds: 0, logged: None, is_failed_check: false }
     }
 
     /// Creates a plain text reply.

@@ -3,6 +3,7 @@
 use http::{HeaderValue, Method, StatusCode, header};
 use percent_encoding::percent_decode_str;
 
+use super::handler::refusal;
 use super::key_page::KeyStatus;
 use super::pages::StatusPages;
 use super::past_actions::{ActionTarget, PastAction};
@@ -46,15 +47,15 @@ impl StatusPages {
     ) -> Reply {
         let media = request.header(header::CONTENT_TYPE).unwrap_or_default();
         if media.split(';').next().unwrap_or_default().trim() != FORM {
-            return Reply::text(StatusCode::UNSUPPORTED_MEDIA_TYPE, format!("the body must be {FORM}\n"));
+            return refusal(request, StatusCode::UNSUPPORTED_MEDIA_TYPE, &format!("the body must be {FORM}"));
         }
         let token = field(&request.body, "token").unwrap_or_default();
         if !self.tokens.accepts(&request.user.name, &token) {
-            let text = "the form is not from a current page of yours: reload the page, and try again\n";
-            return Reply::text(StatusCode::FORBIDDEN, text);
+            let reason = "the form is not from a current page of yours: reload the page, and try again";
+            return refusal(request, StatusCode::FORBIDDEN, reason);
         }
         if !self.control(manager, target).is_some_and(|control| control(manager, action)) {
-            return Reply::text(StatusCode::NOT_FOUND, "this key is no longer known here\n");
+            return refusal(request, StatusCode::NOT_FOUND, "this key is no longer known here");
         }
         self.record(request, manager, target, action);
         let mut reply = Reply::text(StatusCode::SEE_OTHER, format!("{action}: done\n"));

@@ -18,13 +18,13 @@ use super::{
 };
 use crate::access::{Access, AccessRequest, AccessTarget, Authorizer, UserInfo};
 use crate::api::{KindCount, ObjectApi};
-use crate::http::{Handler, IncomingRequest, Reply, increment};
+use crate::http::{Handler, IncomingRequest, Reply};
 use crate::status::{
     CONTENT_TYPE, CheckKind, CheckResult, FailureReasons, ProcessFacts, UserAction, all_ok, metrics_text,
     reply_to_group, reply_to_one, status_json,
 };
 use homeostat::manager::Manager;
-use homeostat::rt::panic_message;
+use homeostat::rt::{one_line, panic_message};
 use homeostat_objects::{EventRecorder, Kind, ObjectKey};
 
 /// The default number of keys and runs of each kind in `/statusz`.
@@ -58,7 +58,7 @@ impl StatusPages {
             ["objects", kind, namespace, name] => {
                 self.object_page(request, manager, kind, Some(ObjectKey::new(namespace, name)))
             }
-            _ => Reply::text(StatusCode::NOT_FOUND, "there is no such page\n"),
+            _ => refusal(request, StatusCode::NOT_FOUND, "there is no such page"),
         }
     }
 
@@ -76,12 +76,7 @@ impl StatusPages {
             [] => health_of_group(group, request, &results, reasons),
             _ => reply_to_one(&name.join("/"), &results, reasons),
         };
-        if let Some(server) = &self.server
-            && reply.status == StatusCode::SERVICE_UNAVAILABLE
-        {
-            increment(&server.vitals.counts.failed_checks);
-        }
-        reply
+        Reply { is_failed_check: reply.status == StatusCode::SERVICE_UNAVAILABLE, ..reply }
     }
 
     fn authorizer(&self) -> Option<&Authorizer> {
@@ -132,7 +127,7 @@ impl StatusPages {
         let most = match request.parameter("limit").map(str::parse) {
             None => MOST_KEYS,
             Some(Ok(most)) => most,
-            Some(Err(_)) => return Reply::text(StatusCode::BAD_REQUEST, "limit must be a number\n"),
+            Some(Err(_)) => return refusal(request, StatusCode::BAD_REQUEST, "limit must be a number"),
         };
         let (live, ready) = (self.run_checks(CheckKind::Live, manager), self.run_checks(CheckKind::Ready, manager));
         let (process, version) = (ProcessFacts::read(), self.version.as_deref());
@@ -167,7 +162,7 @@ impl StatusPages {
             objects::section(&mut live, &self.counts_for(&request.user), &self.kubectl);
             checks::section(&mut live, data);
             if let Some(server) = &self.server {
-                traffic::section(&mut live, &server.vitals);
+                traffic::section(&mut live, &server.vitals, self.history.refused_logins());
             }
             actions::section(&self.past_actions, &mut live, (data.now(), data.status.time_of_day), |_| true);
             live.push_str("</main>");
@@ -230,11 +225,11 @@ impl StatusPages {
     fn object_page(&self, request: &IncomingRequest, manager: &Manager, kind: &str, key: Option<ObjectKey>) -> Reply {
         let api = self.objects.as_ref();
         let Some((api, kind)) = api.and_then(|api| Some((api, api.stored_kind(kind)?))) else {
-            return Reply::text(StatusCode::NOT_FOUND, "there is no such kind of objects\n");
+            return refusal(request, StatusCode::NOT_FOUND, "there is no such kind of objects");
         };
         let of_kind = |key: &ObjectKey| kind.is_namespaced() != key.namespace().is_empty();
         if !key.as_ref().is_none_or(of_kind) {
-            return Reply::text(StatusCode::NOT_FOUND, "there is no such object\n");
+            return refusal(request, StatusCode::NOT_FOUND, "there is no such object");
         }
         let user = &request.user;
         let is_allowed = match &key {
@@ -245,7 +240,7 @@ impl StatusPages {
             }
         };
         if !is_allowed {
-            return Reply::text(StatusCode::FORBIDDEN, "you may not read these objects\n");
+            return refusal(request, StatusCode::FORBIDDEN, "you may not read these objects");
         }
         let client = api.client();
         let kinds = api.stored_kinds();
@@ -277,6 +272,11 @@ fn health_of_group(group: &str, request: &IncomingRequest, results: &[CheckResul
     reply_to_group(group, results, is_verbose, &excluded.collect::<Vec<_>>(), reasons)
 }
 
+/// Returns an error as text that names the path.
+pub(super) fn refusal(request: &IncomingRequest, status: StatusCode, reason: &str) -> Reply {
+    Reply::text(status, format!("{}: {reason}\n", one_line(&request.path)))
+}
+
 fn page_time(manager: &Manager) -> PageTime<'_> {
     let clock = manager.clock();
     PageTime { manager: manager.name(), now: clock.now(), time: clock.time_of_day() }
@@ -296,7 +296,7 @@ impl Handler for StatusPages {
         let is_read = matches!(request.method, Method::GET | Method::HEAD);
         let form = self.form_of(request);
         if !is_read && form.is_none() {
-            let mut reply = Reply::text(StatusCode::METHOD_NOT_ALLOWED, "this page can only be read\n");
+            let mut reply = refusal(request, StatusCode::METHOD_NOT_ALLOWED, "this page can only be read");
             reply.headers.insert(header::ALLOW, HeaderValue::from_static("GET, HEAD"));
             return reply;
         }
@@ -306,11 +306,11 @@ impl Handler for StatusPages {
             None => self.reply(request, manager),
         };
         let mut reply = match self.manager.upgrade() {
-            None => Reply::text(StatusCode::SERVICE_UNAVAILABLE, "the manager has ended\n"),
+            None => refusal(request, StatusCode::SERVICE_UNAVAILABLE, "the manager has ended"),
             Some(manager) => catch_unwind(AssertUnwindSafe(|| answer(&manager))).unwrap_or_else(|panic| {
                 let (manager, path, message) = (self.name.as_str(), request.path.as_str(), panic_message(&*panic));
                 log::error!(manager, path, panic = message; "{manager}: the page {path} panicked: {message}");
-                Reply::text(StatusCode::INTERNAL_SERVER_ERROR, "the page panicked; the log has the message\n")
+                refusal(request, StatusCode::INTERNAL_SERVER_ERROR, "the page panicked; the log has the message")
             }),
         };
         protect(&mut reply.headers);

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::http::{HttpCounts, value};
 use crate::status::RunLogs;
 use crate::sync::Mutex;
 use homeostat::base::{Running, StartError};
@@ -75,6 +76,8 @@ struct ControllerHistory {
 pub(super) struct History {
     controllers: Mutex<BTreeMap<String, ControllerHistory>>,
     pub(super) runs: Arc<RunLogs>,
+    /// The counts of the server, and the numbers of refused logins at the times of the short samples, oldest first.
+    logins: Mutex<Option<(Arc<HttpCounts>, VecDeque<u64>)>>,
 }
 
 impl History {
@@ -106,8 +109,27 @@ impl History {
         samples.samples.iter().copied().collect()
     }
 
+    /// Samples the refused logins of a server from now on.
+    pub(super) fn watch_logins(&self, counts: Arc<HttpCounts>) {
+        let first = value(&counts.unauthenticated);
+        *self.logins.lock() = Some((counts, VecDeque::from([first])));
+    }
+
+    /// Returns the number of refused logins in the last five minutes.
+    pub(super) fn refused_logins(&self) -> u64 {
+        let logins = self.logins.lock();
+        let of = logins.as_ref().and_then(|(counts, past)| Some(value(&counts.unauthenticated) - past.front()?));
+        of.unwrap_or_default()
+    }
+
     /// Adds a sample of each controller. Forgets removed controllers.
     fn add(&self, controllers: &[ControllerStatus], now: Nanos) {
+        if let Some((counts, past)) = &mut *self.logins.lock() {
+            past.push_back(value(&counts.unauthenticated));
+            if past.len() > SAMPLES {
+                past.pop_front();
+            }
+        }
         let is_known = |name: &str| controllers.iter().any(|controller| controller.name == name);
         self.runs.retain(is_known);
         let mut known = self.controllers.lock();
@@ -191,6 +213,7 @@ impl Task for Sampler {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::http::increment;
     use homeostat::base::ManualClock;
     use homeostat::queue::Enqueue;
     use homeostat::{Action, BoxError, Context, Controller};
@@ -218,6 +241,19 @@ mod tests {
         assert!(history.of("disk", Past::FiveMinutes).is_empty());
         assert_eq!(history.of("vm", Past::Hour).len(), 5);
         drop(running);
+    }
+
+    #[test]
+    fn refused_logins_count_for_five_minutes() {
+        let (history, counts) = (History::default(), Arc::<HttpCounts>::default());
+        history.watch_logins(Arc::clone(&counts));
+        increment(&counts.unauthenticated);
+        for _ in 1..SAMPLES {
+            history.add(&[], Nanos::ZERO);
+            assert_eq!(history.refused_logins(), 1);
+        }
+        history.add(&[], Nanos::ZERO);
+        assert_eq!(history.refused_logins(), 0);
     }
 
     #[test]

@@ -47,7 +47,8 @@ use homeostat::run::BoxError;
 ///
 /// | metric | labels | value |
 /// |---|---|---|
-/// | `apiserver_request_total` | `verb` (`LIST`, `WATCH`, …; `other` if the request cannot be read), `code` | replies |
+/// | `apiserver_request_total` | `verb` (`LIST`, `WATCH`, …; `other` if the request cannot be read), `code` | replies, except failed health checks |
+/// | `homeostat_server_failed_health_checks_total` | | replies that told a failed health check |
 /// | `apiserver_longrunning_requests` | | open streams, for example watches |
 /// | `apiserver_terminated_watchers_total` | | watches that ended early, because other replies used the memory |
 /// | `authentication_attempts` | `result` | requests with credentials: `success` or `failure` |
@@ -274,7 +275,10 @@ impl ServerBuilder {
     /// # Ok::<_, BoxError>(())
     /// ```
     pub fn status_pages(self, pages: StatusPages) -> Self {
-        self.page_handler(move |server| Arc::new(StatusPages { server: Some(server), ..pages }))
+        self.page_handler(move |server| {
+            pages.history.watch_logins(Arc::clone(&server.vitals.counts));
+            Arc::new(StatusPages { server: Some(server), ..pages })
+        })
     }
 }
 

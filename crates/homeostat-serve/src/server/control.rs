@@ -55,8 +55,11 @@ pub struct ServerCounts {
     pub redirected: u64,
     /// The number of replies with a status from 400 to 499, which mean that the client made an error.
     pub client_errors: u64,
-    /// The number of replies with a status from 500 to 599, which mean that the server failed.
+    /// The number of replies with a status from 500 to 599, which mean that the server failed. Failed health checks do
+    /// not count.
     pub server_errors: u64,
+    /// The number of replies that told a failed health check.
+    pub failed_health_checks: u64,
 }
 
 impl ServerControl {
@@ -91,7 +94,7 @@ impl ServerControl {
         let Self { registry, counts, .. } = self;
         let replies = counts.replies();
         let of_class =
-            |class: u16| replies.iter().filter(|((_, code), _)| code / 100 == class).map(|(_, count)| count).sum();
+            |class: u16| replies.iter().filter(|((_, code), _)| code / 100 == class).map(|(_, of)| of.count).sum();
         ServerCounts {
             open_connections: registry.connections(),
             open_streams: registry.streams(),
@@ -104,6 +107,7 @@ impl ServerControl {
             redirected: of_class(3),
             client_errors: of_class(4),
             server_errors: of_class(5),
+            failed_health_checks: value(&counts.failed_checks),
         }
     }
 }

@@ -124,10 +124,11 @@ impl Handler for ServerService {
         } else {
             self.reviewer(&canonical_path(&request.segments)).or(self.pages.as_ref())
         };
-        match handler {
-            Some(handler) => handler.handle(request),
-            None => Reply::failure(StatusCode::NOT_FOUND, "NotFound", "the server has no such path"),
-        }
+        let Some(handler) = handler else {
+            let message = format!("the server has no path {}", one_line(&request.path));
+            return Reply::failure(StatusCode::NOT_FOUND, "NotFound", &message);
+        };
+        handler.handle(request)
     }
 }
 

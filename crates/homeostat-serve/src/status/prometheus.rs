@@ -4,7 +4,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use super::exposition::Exposition;
 use super::process::ProcessFacts;
-use crate::http::value;
+use crate::http::{ReplyCount, value};
 use crate::server::ServerVitals;
 use homeostat::export::{MetricKind, MetricSink, of_manager};
 use homeostat::manager::ManagerStatus;
@@ -25,8 +25,8 @@ pub(crate) fn metrics_text(manager: &ManagerStatus, server: Option<&ServerVitals
 /// Writes the metrics of a server.
 fn server_metrics(text: &mut Exposition, ServerVitals { registry, counts }: &ServerVitals) {
     let (counter, gauge) = (MetricKind::Counter, MetricKind::Gauge);
-    text.family("apiserver_request_total", counter, "Replies by verb and status.");
-    for ((verb, code), count) in counts.replies() {
+    text.family("apiserver_request_total", counter, "Replies by verb and status, without failed health checks.");
+    for ((verb, code), ReplyCount { count, .. }) in counts.replies() {
         text.count(&[("verb", verb), ("code", &code.to_string())], count);
     }
     text.family("authentication_attempts", counter, "Requests with credentials, by result.");
@@ -50,6 +50,7 @@ fn server_metrics(text: &mut Exposition, ServerVitals { registry, counts }: &Ser
             &counts.failed_handshakes,
         ),
         ("homeostat_server_accepted_connections_total", "Accepted connections.", &counts.accepted),
+        ("homeostat_server_failed_health_checks_total", "Replies that told a failed check.", &counts.failed_checks),
     ] {
         text.family(name, counter, help);
         text.count(&[], value(count));
