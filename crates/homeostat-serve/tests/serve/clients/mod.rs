@@ -1,6 +1,9 @@
 //! Clients of Kubernetes that others have written, against a server in this process. Each test starts its client as the
 //! client's users do. The page about clients in the guide has a row for each.
 
+mod kopf;
+mod prometheus;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 

@@ -11,6 +11,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Arc;
+#[cfg(target_os = "linux")]
+use std::time::Duration;
 
 use crate::until::until;
 use homeostat::Running;
@@ -25,8 +27,9 @@ const SITE: Kind = Kind::namespaced("example.com", "v1", "Site");
 
 /// A server with sites, and a user's home directory with a kubeconfig.
 pub(crate) struct Door {
-    client: MemoryClient,
+    pub(crate) client: MemoryClient,
     home: TempDir,
+    api: ObjectApi,
     address: SocketAddr,
     server: Running<ServerControl>,
 }
@@ -116,7 +119,15 @@ impl Door {
             "users": [{"name": "me", "user": {}}],
         });
         std::fs::write(home.path().join("config"), config.to_string()).unwrap();
-        Self { client, home, address, server }
+        Self { client, home, api, address, server }
+    }
+
+    /// Stops the server, and starts another one at the same address with the same objects.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn restart(&mut self) {
+        self.server.stop();
+        self.server.join_timeout(Duration::from_secs(60)).unwrap();
+        self.server = serve(&self.api, self.address);
     }
 
     /// Returns the URL of the server.

@@ -17,6 +17,12 @@ struct Site {
     server: Running<ServerControl>,
 }
 
+/// Returns the text of `/metrics`.
+#[cfg(target_os = "linux")]
+pub(crate) fn metrics_of(manager: &Manager) -> String {
+    Site::of(manager).get("/metrics").body
+}
+
 /// A reply as received.
 struct Answer {
     status: u16,
