@@ -17,8 +17,7 @@ use crate::queue::{Key, WorkQueue};
 use crate::run::context::Context;
 use crate::run::error::{BoxError, terminal};
 use crate::run::gate::{Gate, GateHost};
-use crate::run::reconciler::Reconciler;
-use crate::run::reconciler::RetryPolicy;
+use crate::run::reconciler::{Reconciler, RetryPolicy};
 use crate::run::runner::{Reconcile, boxed};
 use crate::watch::{Event, Poller, Subscriber, Watch};
 

@@ -1,7 +1,6 @@
 //! Controllers: sources, a queue, a reconciler, and the rules that connect them.
 
 mod builder;
-mod control;
 mod failed_keys;
 mod handle;
 mod job;
@@ -20,18 +19,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use self::builder::ControllerBuilder;
-pub use self::control::ControllerError;
 pub use self::failed_keys::FailedKey;
 pub use self::handle::ControllerHandle;
 pub(crate) use self::handle::ManagedController;
 pub use self::observers::{EndedRun, RunOutcome};
+pub use self::running::ControllerError;
 pub use self::sources::Sources;
 pub use self::status::{ActiveRun, ControllerMetrics, ControllerPhase, ControllerStatus};
 pub use self::waiters::WaitError;
 
-use self::control::ControlTask;
 use self::job::ControllerJob;
-use self::running::{ControllerBody, control_thread};
+use self::running::{ControlTask, ControllerBody, control_thread};
 use self::sources::SourceStart;
 use self::state::{ControllerState, Started};
 use crate::base::error::StartError;
@@ -39,8 +37,7 @@ use crate::base::running::Running;
 use crate::base::thread::ThreadOptions;
 use crate::queue::Key;
 use crate::run::pool::WorkerPool;
-use crate::run::reconciler::Reconciler;
-use crate::run::reconciler::RetryPolicy;
+use crate::run::reconciler::{Reconciler, RetryPolicy};
 use crate::run::runner::Reconcile;
 
 /// A reconciler with its sources of keys and its queue.

@@ -15,8 +15,8 @@ use crate::queue::{Key, WorkQueue};
 use crate::run::context::Context;
 use crate::run::error::BoxError;
 use crate::run::gate::Gates;
-use crate::watch::key_source::KeySource;
 use crate::watch::source::SourceHandle;
+use crate::watch::source_state::KeySource;
 use crate::watch::{Event, Poller, Subscriber, Watch};
 
 /// A list of sources for a controller.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::request::BATCH;
 use super::shared::{CancelHook, QueueConfig, QueueShared, Selects};
-use super::slack::TimerSlack;
+use super::wheel::TimerSlack;
 use super::{Key, WorkQueue};
 use crate::base::backoff::Exponential;
 use crate::base::clock::Clock;

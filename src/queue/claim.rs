@@ -11,12 +11,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Key;
-use super::error::TryDequeueError;
+use super::report::TryDequeueError;
 use super::request::{Priority, Reasons};
 use super::section::LockedSection;
 use super::shared::{Locked, NoClaim, QueueShared};
+use super::slab::Taken;
 use super::state::{Ending, failures_if_retried};
-use super::taken::Taken;
 use crate::base::sync::MutexGuard;
 use crate::base::time::Nanos;
 

@@ -3,7 +3,6 @@
 mod builder;
 mod cancel;
 mod claim;
-mod error;
 mod feed;
 mod index;
 mod levels;
@@ -16,9 +15,7 @@ mod request;
 mod section;
 mod shared;
 mod slab;
-mod slack;
 mod state;
-mod taken;
 #[cfg(all(test, not(loom)))]
 mod tests;
 mod timer;
@@ -33,10 +30,9 @@ use std::time::{Duration, Instant};
 
 pub use self::builder::{FastState, WorkQueueBuilder};
 pub use self::claim::Claim;
-pub use self::error::{DequeueError, TryDequeueError};
 pub use self::feed::Enqueue;
 pub use self::levels::STARVATION_BOUND;
-pub use self::report::{DrainReport, KeyState, PendingRerun, QueueMetrics, Tally};
+pub use self::report::{DequeueError, DrainReport, KeyState, PendingRerun, QueueMetrics, Tally, TryDequeueError};
 pub use self::request::{DroppedRun, EnqueueMethod, EnqueueOutcome, EnqueueRequest, Priority, Reasons, Shutdown};
 pub(crate) use self::shared::{NoClaim, QueueShared};
 pub(crate) use self::state::Ending;

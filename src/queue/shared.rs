@@ -12,7 +12,7 @@ use super::Key;
 use super::records::{RecordSettings, Records};
 use super::report::DrainReport;
 use super::request::Shutdown;
-use super::slack::TimerSlack;
+use super::wheel::TimerSlack;
 use crate::base::backoff::{Draws, Exponential};
 use crate::base::clock::{Alarm, Clock, Wake};
 use crate::base::process::OwnerProcess;

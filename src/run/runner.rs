@@ -23,8 +23,7 @@ use crate::run::context::{Context, RunInfo};
 use crate::run::error::{BoxError, Panicked};
 use crate::run::fence::Fence;
 use crate::run::gate::Permit;
-use crate::run::reconciler::{Action, Reconciler};
-use crate::run::reconciler::{FailedRun, RetryPolicy};
+use crate::run::reconciler::{Action, FailedRun, Reconciler, RetryPolicy};
 
 /// A reconciler with its type erased, so that there is only one run loop per key type.
 pub(crate) type Reconcile<K> = Box<dyn Fn(&Context, &K) -> Result<Action, BoxError> + Send + Sync>;

@@ -1,11 +1,8 @@
 //! Watches, which compare, store and deliver the changes of a producer to any number of subscribers.
 
-mod builder;
-mod channel;
 mod core;
 mod event;
 mod event_buffer;
-pub(crate) mod key_source;
 #[cfg(all(test, loom))]
 mod models;
 pub(crate) mod poller;
@@ -21,12 +18,11 @@ mod subscription;
 use std::fmt;
 use std::sync::Arc;
 
-pub use self::builder::WatchBuilder;
 pub use self::core::ChangeCounts;
 pub use self::event::{Event, EventKind};
 pub use self::poller::Poller;
 pub use self::predicate::Predicate;
-pub use self::push::{Push, PushMessage};
+pub use self::push::{Push, PushMessage, WatchBuilder};
 pub use self::source::{SourceHandle, SourceStatus};
 pub use self::store::{Index, Store};
 pub use self::subscriber::Subscriber;

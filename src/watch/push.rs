@@ -1,13 +1,23 @@
-//! The handle that feeds a watch from callbacks or from any thread.
+//! The producers of a watch: a handle that feeds it from any thread, and a thread that reads a channel.
 
 use std::borrow::Borrow;
 use std::fmt;
 use std::hash::Hash;
+use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, bounded, select};
 
 use super::Watch;
-use super::core::{ChangeCounts, WatchCore};
+use super::core::{ChangeCounts, Same, WatchCore};
 use super::event::EventKind;
+use crate::base::clock::Clock;
+use crate::base::error::StartError;
+use crate::base::group::{ThreadGroup, ThreadGroupKind};
+use crate::base::running::Running;
+use crate::base::thread::{ThreadOptions, panic_message};
 use crate::queue::Key;
 
 /// Changes the values of a [`Watch`] from any thread. Cheap to clone. The watch stops when the last clone is dropped,
@@ -166,5 +176,183 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Clone for Push<K, T> {
 impl<K: Key + Sync, T: Send + Sync + 'static> fmt::Debug for Push<K, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Push").field("watch", &self.watch).finish_non_exhaustive()
+    }
+}
+
+/// Settings for a [`Watch`] that is fed by a [`Push`] or a channel.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::Watch;
+///
+/// let push = Watch::<String, u32>::builder().name("vms").push();
+/// assert_eq!(push.watch().name(), "vms");
+/// ```
+#[must_use = "settings do nothing until they are used"]
+pub struct WatchBuilder<K, T> {
+    name: String,
+    clock: Clock,
+    same: Same<T>,
+    pub(super) threads: ThreadOptions,
+    key: PhantomData<fn(K)>,
+}
+
+impl<K: Key + Sync, T: Send + Sync + 'static> WatchBuilder<K, T> {
+    pub(super) fn with(same: Same<T>) -> Self {
+        Self { name: "watch".to_owned(), clock: Clock::system(), same, threads: ThreadOptions::new(), key: PhantomData }
+    }
+
+    /// Sets the name for log lines. Default: `watch`. It also names the thread of a [channel](Self::from_receiver)
+    /// (`<name>-0`) and prefixes the default names of subscriptions.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    /// Sets the clock of the watch and its subscriptions. Default: the system clock.
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Sets the options of the thread that reads a [channel](Self::from_receiver).
+    pub fn thread_options(mut self, options: ThreadOptions) -> Self {
+        self.threads = options;
+        self
+    }
+
+    /// Creates the watch and returns the handle that feeds it. The watch has no thread.
+    #[must_use]
+    pub fn push(self) -> Push<K, T> {
+        Push::new(WatchCore::new(self.name, self.clock, self.same))
+    }
+}
+
+impl<K, T> fmt::Debug for WatchBuilder<K, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WatchBuilder").field("name", &self.name).field("clock", &self.clock).finish_non_exhaustive()
+    }
+}
+
+impl<K: Key + Sync, T: Send + Sync + 'static> Watch<K, T> {
+    /// Returns a handle that feeds a new watch with default settings.
+    #[must_use]
+    pub fn push() -> Push<K, T>
+    where
+        T: PartialEq,
+    {
+        Self::builder().push()
+    }
+
+    /// Returns settings for a watch that compares whole values.
+    pub fn builder() -> WatchBuilder<K, T>
+    where
+        T: PartialEq,
+    {
+        Self::compared(T::eq)
+    }
+
+    /// Returns settings for a watch that compares values by their versions.
+    ///
+    /// ```
+    /// use homeostat::Watch;
+    /// use homeostat::watch::EventKind;
+    ///
+    /// struct Vm { revision: u64, load: f64 }
+    ///
+    /// let push = Watch::versioned(|vm: &Vm| vm.revision).push();
+    /// push.set("vm-1", Vm { revision: 1, load: 0.2 });
+    /// assert_eq!(push.set("vm-1", Vm { revision: 1, load: 0.9 }), Some(EventKind::Unchanged));
+    /// ```
+    pub fn versioned<V: PartialEq>(version: impl Fn(&T) -> V + Send + Sync + 'static) -> WatchBuilder<K, T> {
+        Self::compared(move |one, other| version(one) == version(other))
+    }
+
+    /// Returns settings for a watch that compares values with `is_same`.
+    ///
+    /// ```
+    /// use homeostat::Watch;
+    /// use homeostat::watch::EventKind;
+    ///
+    /// let push = Watch::compared(|one: &f64, other| (one - other).abs() < 0.5).push();
+    /// push.set("load", 1.0);
+    /// assert_eq!(push.set("load", 1.25), Some(EventKind::Unchanged));
+    /// ```
+    pub fn compared(is_same: impl Fn(&T, &T) -> bool + Send + Sync + 'static) -> WatchBuilder<K, T> {
+        WatchBuilder::with(Box::new(is_same))
+    }
+}
+
+impl<K: Key + Sync, T: Send + Sync + 'static> WatchBuilder<K, T> {
+    /// Starts a watch that is fed by the messages of a channel.
+    ///
+    /// The watch has its own thread (`<name>-0`). It stops when the channel is disconnected and empty, or when its
+    /// handle is stopped. A stop wakes the thread, even if the channel is empty.
+    ///
+    /// The thread stores and delivers each message before it takes the next one. Make a subscriber
+    /// [`buffered`](crate::Subscriber::buffered) if its mapping sends to this channel. Otherwise the thread would wait
+    /// for itself once the channel is full.
+    ///
+    /// # Errors
+    ///
+    /// If the name contains a NUL character, or the system cannot start the thread.
+    ///
+    /// ```
+    /// use crossbeam_channel::bounded;
+    /// use homeostat::{Subscriber, Watch, WorkQueue};
+    /// use homeostat::watch::PushMessage;
+    ///
+    /// let (vms, receiver) = bounded(16);
+    /// let watched = Watch::builder().name("vms").from_receiver(receiver)?;
+    /// let queue = WorkQueue::new();
+    /// let subscription = watched.watch().subscribe(Subscriber::to_itself(&queue))?;
+    ///
+    /// vms.send(PushMessage::Set("vm-1", 1))?;
+    /// assert_eq!(*queue.dequeue()?, "vm-1");
+    /// watched.stop();
+    /// # drop(subscription);
+    /// # Ok::<_, homeostat::BoxError>(())
+    /// ```
+    pub fn from_receiver<M>(mut self, receiver: Receiver<M>) -> Result<Running<Watch<K, T>>, StartError>
+    where
+        M: Into<PushMessage<K, T>> + Send + 'static,
+    {
+        let threads = std::mem::take(&mut self.threads);
+        let push = self.push();
+        let watch = push.watch().clone();
+        let source = watch.name();
+        let group = ThreadGroup::new(ThreadGroupKind::Watch, source.to_owned(), watch.clock(), 1);
+        // The channel has room for one message, and one is enough to wake the thread.
+        let (stop, stopped) = bounded(1);
+        log::info!(source; "{source}: the watch starts");
+        // A disconnected channel is always ready, so the thread keeps `stopped` connected after a detach.
+        let (fed, keep) = (push.clone(), stop.clone());
+        let receive = move || {
+            while !fed.watch().is_stopped() {
+                select! {
+                    recv(stopped) -> _ => {}
+                    recv(receiver) -> message => match message {
+                        Ok(message) => apply(&fed, message),
+                        Err(_) => fed.stop(),
+                    }
+                }
+            }
+            drop(keep);
+        };
+        let on_stop = move || {
+            push.stop();
+            let _ = stop.try_send(());
+        };
+        let handle = group.start_function(&threads, receive, on_stop)?;
+        Ok(Running::new(watch, handle.that_may_end(), Duration::MAX))
+    }
+}
+
+/// Applies a message. A panic skips the message.
+fn apply<K: Key + Sync, T: Send + Sync + 'static>(push: &Push<K, T>, message: impl Into<PushMessage<K, T>>) {
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| push.apply(message.into()))) {
+        let (source, message) = (push.watch().name(), panic_message(&*panic));
+        log::error!(source, panic = message; "{source}: a message of the watch panicked: {message}");
     }
 }

@@ -1,14 +1,17 @@
-//! The health of a source, which its thread records, and the poller that lists on demand.
+//! A source of keys, as its controller uses it, and its health, which its thread records.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use super::key_source::KeySource;
 use crate::base::clock::Clock;
 use crate::base::sync::Mutex;
+use crate::base::sync::atomic::AtomicU64;
+use crate::base::sync::atomic::Ordering::SeqCst;
 use crate::base::text::{OneLine, bounded, one_line};
 use crate::base::time::{Nanos, Rounded};
+use crate::base::wait::Progress;
+use crate::queue::EnqueueMethod;
 
 /// The health of a source: a poller, or a watch of a listing, a directory or objects.
 ///
@@ -296,5 +299,72 @@ impl fmt::Debug for SourceState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let status = self.status(&self.name, false);
         f.debug_struct("SourceState").field("status", &status).finish_non_exhaustive()
+    }
+}
+
+/// A controller's view of a source of keys: the state of a poller, or a subscription.
+pub(crate) trait KeySource: Send + Sync {
+    /// Returns the numbers of accepted and enqueued changes.
+    fn progress(&self) -> &SourceProgress;
+
+    /// Returns whether the caller is in the source's listing or mapping.
+    fn is_current(&self) -> bool;
+
+    /// Stops the source, and with `abort` cancels its listing. Drops user code, so call it without a lock.
+    fn end(&self, abort: bool);
+
+    /// Returns the number of buffered entries. A poller has no buffer.
+    fn buffered(&self) -> usize {
+        0
+    }
+
+    /// Enqueues all keys by `method`. A poller does nothing. Runs user code, so call it without a lock.
+    fn resync(&self, _method: EnqueueMethod) {}
+
+    /// Lists all keys now, if the source polls.
+    fn trigger(&self) {}
+
+    /// Sets the period. Returns false if the source has none.
+    fn set_period(&self, _period: Duration) -> bool {
+        false
+    }
+}
+
+/// The numbers of changes that a source has accepted and enqueued.
+#[derive(Default)]
+pub(crate) struct SourceProgress {
+    accepted: AtomicU64,
+    enqueued: AtomicU64,
+    callback: OnceLock<Progress>,
+}
+
+impl SourceProgress {
+    /// Sets a callback, which runs each time keys have been enqueued, and at the end. Only the first call counts.
+    pub(crate) fn on_change(&self, callback: Progress) {
+        let _ = self.callback.set(callback);
+    }
+
+    /// Returns the number of changes that the source has accepted by now.
+    pub(crate) fn accepted(&self) -> u64 {
+        self.accepted.load(SeqCst)
+    }
+
+    /// Returns whether the first `accepted` changes have been enqueued, or never will be.
+    pub(crate) fn has_enqueued(&self, accepted: u64) -> bool {
+        self.enqueued.load(SeqCst) >= accepted
+    }
+
+    /// Records an accepted change.
+    pub(super) fn accept(&self) {
+        self.accepted.fetch_add(1, SeqCst);
+    }
+
+    /// Records that the first `enqueued` changes have been enqueued, or never will be. Call it without a lock.
+    pub(super) fn advance_to(&self, enqueued: u64) {
+        if self.enqueued.fetch_max(enqueued, SeqCst) < enqueued
+            && let Some(callback) = self.callback.get()
+        {
+            callback();
+        }
     }
 }

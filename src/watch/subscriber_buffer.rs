@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use super::event::EventKind;
 use super::event_buffer::{EventBuffer, NextEvent, StoredChange};
-use super::key_source::SourceProgress;
+use super::source_state::SourceProgress;
 use super::subscriber::Subscriber;
 use crate::base::clock::Clock;
 use crate::base::sync::atomic::{AtomicU64, Ordering::SeqCst};

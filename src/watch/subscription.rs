@@ -17,7 +17,7 @@ use crate::base::thread::{JoinTask, Joiner};
 use crate::base::time::Nanos;
 use crate::base::wait::{AutoResetEvent, Latch};
 use crate::queue::{EnqueueMethod, Key};
-use crate::watch::key_source::{KeySource, SourceProgress};
+use crate::watch::source_state::{KeySource, SourceProgress};
 
 /// A running subscription. Its handle [`Running<Subscription>`](Running) derefs to this type.
 ///

@@ -9,7 +9,6 @@ mod slot;
 mod start;
 #[cfg(all(test, not(loom)))]
 mod tests;
-mod watchdog;
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};

@@ -13,22 +13,19 @@
 //! - A key is hashed once per request, outside the lock. The record keeps the hash.
 
 mod closing;
-mod dropped;
 mod moving;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
 use std::time::Duration;
 
-use self::dropped::DroppedRuns;
+use self::closing::DroppedRuns;
 use super::index::{RecordIndex, Vacancy};
 use super::levels::PriorityLevels;
 use super::request::{EnqueueOutcome, EnqueueRequest, Shutdown};
-use super::slab::Slab;
-use super::slack::TimerSlack;
+use super::slab::{Slab, Taken};
 use super::state::{Bounds, Ending, LineState, Phase, RecordState, RerunKind};
-use super::taken::Taken;
-use super::wheel::Wheel;
+use super::wheel::{TimerSlack, Wheel};
 use crate::base::time::Nanos;
 
 #[derive(Debug)]

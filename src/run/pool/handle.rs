@@ -1,17 +1,18 @@
-//! The handle of a worker pool.
+//! The handle of a worker pool, and its spare threads.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Pool;
-use super::task::PoolTask;
+use super::{Pool, PoolTask, SlotState};
 use crate::base::clock::Clock;
 use crate::base::error::StartError;
 use crate::base::group::{Overrun, ThreadGroup, ThreadGroupKind, WorkerSlot};
 use crate::base::running::Running;
+use crate::base::sync::atomic::Ordering::AcqRel;
 use crate::base::task_thread::TaskThread;
 use crate::base::thread::ThreadOptions;
+use crate::run::error::Chain;
 
 /// A bounded pool of worker threads that controllers share. Dropping it stops it and joins its threads.
 ///
@@ -185,6 +186,57 @@ impl WorkerPool {
     #[must_use]
     pub fn overdue(&self) -> Vec<String> {
         self.pool.group.overdue()
+    }
+}
+
+impl Pool {
+    /// Reports an overrun, and lets another thread take the place of the stuck one. Called by the watchdog.
+    pub(crate) fn overrun(self: &Arc<Self>, overrun: &Overrun<'_>) {
+        let Some(number) = self.group.slots.iter().position(|slot| std::ptr::eq(Arc::as_ptr(slot), overrun.slot))
+        else {
+            return;
+        };
+        let mut state = self.state.lock();
+        let SlotState { serving: Some(member), stuck } = &state.slots[number] else { return };
+        // Marks first, then checks: see `PoolTurn::is_over`.
+        stuck.swap(true, AcqRel);
+        if !overrun.goes_on() {
+            stuck.swap(false, AcqRel);
+            return;
+        }
+        let job = state.jobs[member.0].clone();
+        let mut spare = None;
+        state.stuck += 1;
+        if state.started < self.group.slots.len() && state.stuck > state.started - self.threads {
+            spare = Some(state.started);
+            state.started += 1;
+        }
+        let count = state.mark_woken(&self.group);
+        drop(state);
+        self.idle.notify(count);
+        // The report precedes the log line of the spare thread.
+        if let Some(job) = job {
+            job.overrun(overrun);
+        }
+        if let Some(spare) = spare {
+            self.start_spare(spare);
+        }
+    }
+
+    fn start_spare(self: &Arc<Self>, number: usize) {
+        let body = PoolTask { pool: Arc::clone(self), number };
+        let (pool, thread) = (self.group.name.as_str(), self.group.slots[number].name.as_str());
+        match self.group.start_on(number, &self.options, body) {
+            Ok(()) => {
+                log::warn!(pool, thread; "{pool}: thread {thread} is started in place of a stuck one");
+            }
+            Err(error) => {
+                let error = Chain(&error);
+                log::error!(pool, thread, error:%; "{pool}: cannot start thread {thread} in place of a stuck one: {error}");
+                // The next overrun tries again. Only the watchdog's thread starts threads, so no other start runs now.
+                self.state.lock().started -= 1;
+            }
+        }
     }
 }
 

@@ -25,7 +25,6 @@ mod handle;
 #[cfg(all(test, loom))]
 mod models;
 mod round_robin;
-mod task;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
@@ -44,6 +43,7 @@ use crate::base::group::{Overrun, Run, ThreadGroup, WorkerSlot};
 use crate::base::sync::atomic::AtomicBool;
 use crate::base::sync::atomic::Ordering::{AcqRel, Relaxed};
 use crate::base::sync::{Mutex, MutexGuard};
+use crate::base::task::{Next, Task, TurnContext};
 use crate::base::thread::ThreadOptions;
 use crate::base::time::Nanos;
 use crate::base::wait::{WaiterCounts, Waiters};
@@ -259,6 +259,45 @@ impl PoolState {
             return 0;
         }
         self.idle.mark_woken(1, &group.clock)
+    }
+}
+
+/// The task that serves the members of a pool.
+struct PoolTask {
+    pool: Arc<Pool>,
+    number: usize,
+}
+
+impl Task for PoolTask {
+    /// Blocks until the pool is stopping.
+    fn step(&mut self, _now: Nanos) -> Next {
+        self.pool.work(self.number);
+        Next::Finished
+    }
+
+    fn due(&mut self, _next: Nanos) -> Nanos {
+        let state = self.pool.state.lock();
+        let ready = !state.members.is_empty() && !self.pool.is_full(&state);
+        if ready || self.pool.group.is_stopping() { Nanos::ZERO } else { self.pool.waits_until(&state) }
+    }
+
+    /// Runs one key.
+    fn take_turn(&mut self, turn: &TurnContext<'_>) -> Next {
+        let Self { pool, number } = self;
+        if pool.group.is_stopping() {
+            return Next::Finished;
+        }
+        let (found, stuck) = {
+            let mut state = pool.state.lock();
+            (pool.take(&mut state, *number), Arc::clone(&state.slots[*number].stuck))
+        };
+        if let Some(found) = found {
+            if let Some(key) = found.2.shuffle(turn.draw) {
+                (turn.say)(key);
+            }
+            pool.serve(*number, &stuck, found);
+        }
+        Next::At(Nanos::NEVER)
     }
 }
 

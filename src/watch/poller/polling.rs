@@ -19,8 +19,8 @@ use crate::base::wait::AutoResetEvent;
 use crate::queue::{EnqueueMethod, Priority, Reasons};
 use crate::run::context::{Context, RunInfo};
 use crate::run::error::{BoxError, Chain};
-use crate::watch::key_source::{KeySource, SourceProgress};
 use crate::watch::source::SourceHandle;
+use crate::watch::source_state::{KeySource, SourceProgress};
 
 /// The settings of a poller.
 pub(super) struct PollerSettings {

@@ -38,7 +38,7 @@ const RESERVED: [(&str, &str); 7] = [
 ];
 
 /// Files and folders of plain values. They must not use the modules of `NOT_PURE`: locks, clocks and threads.
-const PURE: [&str; 35] = [
+const PURE: [&str; 33] = [
     "queue/state",
     "queue/request",
     "queue/report",
@@ -47,9 +47,7 @@ const PURE: [&str; 35] = [
     "queue/lists",
     "queue/levels",
     "queue/slab",
-    "queue/slack",
     "queue/records",
-    "queue/taken",
     "watch/event",
     "watch/event_buffer",
     "watch/predicate",
