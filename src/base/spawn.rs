@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use crate::base::clock::Clock;
-use crate::base::task::{Next, Task, TurnContext};
+use crate::base::task::{Next, Task};
 use crate::base::thread::{Joiner, ThreadOptions};
 use crate::base::time::Nanos;
 use crate::base::wait::AutoResetEvent;
@@ -77,8 +77,8 @@ impl<T: Task> Task for EventTask<T> {
         if self.event.is_set() { Nanos::ZERO } else { self.task.due(next) }
     }
 
-    fn take_turn(&mut self, turn: &TurnContext<'_>) -> Next {
+    fn take_turn(&mut self, now: Nanos, draw: u64, say: &dyn Fn(String)) -> Next {
         self.event.clear();
-        self.task.take_turn(turn)
+        self.task.take_turn(now, draw, say)
     }
 }

@@ -1,7 +1,5 @@
 //! Tasks: thread bodies that are divided into steps.
 
-use std::fmt;
-
 use crate::base::time::Nanos;
 
 /// A thread body that is divided into steps. A thread calls them in a loop; a simulation calls them one by one.
@@ -24,9 +22,12 @@ pub trait Task: Send {
     /// Runs a step of a simulation: like [`step`](Self::step), but does a small part of the due work, and blocks only
     /// on the clock.
     ///
-    /// Override it if a step can do several things in one order or another, such as the runs of several keys.
-    fn take_turn(&mut self, turn: &TurnContext<'_>) -> Next {
-        self.step(turn.now)
+    /// Override it if a step can do several things in one order or another, such as the runs of several keys. `draw` is
+    /// a random number, which decides between equal choices. `say` adds the subject of the step, such as its key, to
+    /// the trace.
+    fn take_turn(&mut self, now: Nanos, draw: u64, say: &dyn Fn(String)) -> Next {
+        let _ = (draw, say);
+        self.step(now)
     }
 }
 
@@ -46,20 +47,4 @@ pub enum Next {
     At(Nanos),
     /// There is no next step.
     Finished,
-}
-
-/// The context of one step in a simulation. The module [`rt`](crate::rt) has an example.
-pub struct TurnContext<'a> {
-    /// The time by the clock of the task.
-    pub now: Nanos,
-    /// A random number. It decides between equal choices.
-    pub draw: u64,
-    /// Adds the subject of the step, such as its key, to the trace.
-    pub say: &'a dyn Fn(String),
-}
-
-impl fmt::Debug for TurnContext<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TurnContext").field("now", &self.now).field("draw", &self.draw).finish_non_exhaustive()
-    }
 }

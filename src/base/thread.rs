@@ -163,16 +163,6 @@ fn system_name(name: &str) -> String {
     Vec::from(parts).join("-")
 }
 
-/// Joins a task without its own thread, for a [`Scheduler`](crate::rt::Scheduler). The module [`rt`](crate::rt) has an
-/// example.
-pub trait JoinTask: Send + Sync {
-    /// Returns whether the caller is a step of this task, or runs on its thread.
-    fn is_current(&self) -> bool;
-
-    /// Blocks until the task has left.
-    fn join(&self);
-}
-
 impl fmt::Debug for ThreadOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ThreadOptions")
@@ -208,13 +198,22 @@ pub struct Joiner {
 
 enum Role {
     Thread(thread::JoinHandle<()>),
-    Task(Box<dyn JoinTask>),
+    Task { is_current: Box<dyn Fn() -> bool + Send + Sync>, join: Box<dyn FnOnce() + Send + Sync> },
 }
 
 impl Joiner {
-    /// Creates the joiner of a task without its own thread.
-    pub fn of_task(name: String, task: impl JoinTask + 'static) -> Self {
-        Self { name, role: Role::Task(Box::new(task)), owner: OwnerProcess::current() }
+    /// Creates the joiner of a task without its own thread, for a [`Scheduler`](crate::rt::Scheduler). The module
+    /// [`rt`](crate::rt) has an example.
+    ///
+    /// `is_current` returns whether the caller is a step of this task, or runs on its thread. `join` blocks until the
+    /// task has left.
+    pub fn of_task(
+        name: String,
+        is_current: impl Fn() -> bool + Send + Sync + 'static,
+        join: impl FnOnce() + Send + Sync + 'static,
+    ) -> Self {
+        let role = Role::Task { is_current: Box::new(is_current), join: Box::new(join) };
+        Self { name, role, owner: OwnerProcess::current() }
     }
 
     /// Returns whether the caller runs on this thread.
@@ -222,7 +221,7 @@ impl Joiner {
     pub fn is_current(&self) -> bool {
         match &self.role {
             Role::Thread(handle) => handle.thread().id() == thread::current().id(),
-            Role::Task(task) => task.is_current(),
+            Role::Task { is_current, .. } => is_current(),
         }
     }
 
@@ -238,7 +237,7 @@ impl Joiner {
                     log_panic(&self.name, &*panic);
                 }
             }
-            Role::Task(task) => task.join(),
+            Role::Task { join, .. } => join(),
         }
     }
 }

@@ -16,7 +16,7 @@ use crate::base::thread::ThreadOptions;
 use crate::queue::{Key, WorkQueue};
 use crate::run::context::Context;
 use crate::run::error::{BoxError, terminal};
-use crate::run::gate::{Gate, GateHost};
+use crate::run::gate::{Gate, ResyncForGates};
 use crate::run::reconciler::{Reconciler, RetryPolicy};
 use crate::run::runner::{Reconcile, boxed};
 use crate::watch::{Event, Poller, Subscriber, Watch};
@@ -224,12 +224,16 @@ impl<K: Key + Sync + fmt::Debug> ControllerBuilder<K> {
         self
     }
 
-    /// Adds a gate, which decides whether a key may run now. `new` creates it when the controller is built.
+    /// Adds a gate, which decides whether a key may run now. `new` creates it when the controller is built, and is
+    /// called with the queue of the controller and a [resync for its gates](ResyncForGates).
     ///
     /// Gates are asked in the order in which they were added, after the suspended keys, and before a gate that a watch
     /// brings.
-    pub fn gate<G: Gate>(mut self, new: impl FnOnce(&GateHost<K>) -> Arc<G> + Send + 'static) -> Self {
-        self.state.gates.push(Box::new(move |host| new(host)));
+    pub fn gate<G: Gate>(
+        mut self,
+        new: impl FnOnce(&WorkQueue<K>, &ResyncForGates) -> Arc<G> + Send + 'static,
+    ) -> Self {
+        self.state.gates.push(Box::new(move |queue, resync| new(queue, resync)));
         self
     }
 

@@ -72,11 +72,9 @@ pub(super) struct FailedKeys<K> {
 impl<K: Key> FailedKeys<K> {
     /// Keeps the errors of at most `most` parked keys and `most` failing keys.
     pub(super) fn new(clock: Clock, most: usize) -> Self {
-        Self { clock, table: Mutex::new(FailedKeyTable::new(most)), count: AtomicUsize::new(0) }
-    }
-
-    fn is_empty(&self) -> bool {
-        self.count.load(SeqCst) == 0
+        let kept = [BTreeMap::new(), BTreeMap::new()];
+        let table = FailedKeyTable { known: HashMap::default(), counts: [0; 2], kept, number: 0, most };
+        Self { clock, table: Mutex::new(table), count: AtomicUsize::new(0) }
     }
 
     pub(super) fn add(&self, failed: FailedKey<K>) {
@@ -85,170 +83,105 @@ impl<K: Key> FailedKeys<K> {
         self.unlock(table, removed);
     }
 
-    /// Forgets a key after a run without failure.
-    pub(super) fn forget(&self, key: &K) {
-        if self.is_empty() {
-            return;
-        }
-        let mut table = self.table.lock();
-        let removed = table.remove(key);
-        self.unlock(table, removed);
-    }
-
-    /// Forgets a parked key, or a failing key if `cancel` prevents its retry. Returns whether the key was forgotten.
-    pub(super) fn dismiss(&self, key: &K, cancel: impl FnOnce() -> bool) -> bool {
-        if self.is_empty() {
+    /// Forgets a key if `decide` returns true. It is told whether the key is parked. Returns whether the key was
+    /// forgotten.
+    ///
+    /// Under the lock: a failed run adds its key here before the key waits for its backoff.
+    pub(super) fn forget_if(&self, key: &K, decide: impl FnOnce(bool) -> bool) -> bool {
+        if self.count.load(SeqCst) == 0 {
             return false;
         }
         let mut table = self.table.lock();
-        // Under the lock: a failed run adds its key here before the key waits for its backoff.
-        let dismissed = match table.is_parked(key) {
-            Some(true) => true,
-            Some(false) => cancel(),
-            None => false,
-        };
-        let removed = if dismissed { table.remove(key) } else { RemovedKeys::default() };
-        self.unlock(table, removed);
-        dismissed
-    }
-
-    /// Forgets a failing key with a cancelled retry, unless the key was requested since (`is_idle` returns false).
-    pub(super) fn cancel(&self, key: &K, is_idle: impl FnOnce() -> bool) {
-        if self.is_empty() {
-            return;
-        }
-        let mut table = self.table.lock();
-        if table.is_parked(key) == Some(false) && is_idle() {
+        let is_forgotten = table.known.get(key).is_some_and(|(_, parked)| decide(*parked));
+        if is_forgotten {
             let removed = table.remove(key);
             self.unlock(table, removed);
         }
+        is_forgotten
     }
 
     /// Updates the count, and drops removed keys outside the lock.
     fn unlock(&self, table: MutexGuard<'_, FailedKeyTable<K>>, removed: RemovedKeys<K>) {
-        self.count.store(table.len(), SeqCst);
+        self.count.store(table.known.len(), SeqCst);
         drop(table);
         drop(removed);
     }
 
     /// Returns the parked or the failing keys with their errors, the oldest failure first.
     pub(super) fn list(&self, parked: bool) -> Vec<FailedKey<K>> {
-        self.table.lock().list(parked)
+        self.table.lock().kept[usize::from(parked)].values().cloned().collect()
     }
 
     /// Returns all failed keys, including failing keys without kept errors.
     pub(super) fn keys(&self) -> Vec<K> {
-        let mut keys = self.table.lock().keys();
+        let mut keys: Vec<_> = self.table.lock().known.keys().cloned().collect();
         self.clock.arrange(&mut keys, |key| key);
         keys
     }
 
-    /// Returns the numbers of parked and of failing keys.
-    pub(super) fn counts(&self) -> (usize, usize) {
-        self.table.lock().counts()
+    /// Returns the numbers of failing and of parked keys.
+    pub(super) fn counts(&self) -> [usize; 2] {
+        self.table.lock().counts
     }
 }
 
-/// The failed keys of one controller, as a plain value.
+/// The failed keys of one controller, as a plain value. An array has an entry for failing keys, then one for parked
+/// keys.
 struct FailedKeyTable<K> {
     /// The number of each key's last failure, and whether the key is parked.
     known: HashMap<K, (u64, bool), FastState>,
-    failing: KeptErrors<K>,
-    parked: KeptErrors<K>,
+    counts: [usize; 2],
+    /// The kept errors, by the number of the failure. The oldest failure has the lowest number.
+    kept: [BTreeMap<u64, FailedKey<K>>; 2],
     /// The number of failures so far.
     number: u64,
     /// The number of errors that each of the two kinds keeps.
     most: usize,
 }
 
-/// The parked or the failing keys.
-struct KeptErrors<K> {
-    count: usize,
-    /// The kept errors, by the number of the failure. The oldest failure has the lowest number.
-    failed: BTreeMap<u64, FailedKey<K>>,
-}
-
 /// Keys that were removed from the table, to be dropped outside the lock.
 type RemovedKeys<K> = ([Option<K>; 2], [Option<FailedKey<K>>; 2]);
 
 impl<K: Key> FailedKeyTable<K> {
-    fn new(most: usize) -> Self {
-        let kept = || KeptErrors { count: 0, failed: BTreeMap::new() };
-        Self { known: HashMap::default(), failing: kept(), parked: kept(), number: 0, most }
-    }
-
-    fn len(&self) -> usize {
-        self.known.len()
-    }
-
-    /// Returns the numbers of parked and of failing keys.
-    fn counts(&self) -> (usize, usize) {
-        (self.parked.count, self.failing.count)
-    }
-
-    /// Returns whether a key is parked. `None` if its last run did not fail.
-    fn is_parked(&self, key: &K) -> Option<bool> {
-        self.known.get(key).map(|(_, parked)| *parked)
-    }
-
     fn add(&mut self, mut failed: FailedKey<K>) -> RemovedKeys<K> {
         // User code runs before any change.
         let key = failed.key.clone();
         self.number += 1;
-        let (number, parked, most) = (self.number, failed.parked, self.most);
+        let (last, parked) = ((self.number, failed.parked), failed.parked);
         // `insert` alone would drop one of two equal keys under the lock.
         let before = if let Some(known) = self.known.get_mut(&key) {
-            Some(std::mem::replace(known, (number, parked)))
+            Some(std::mem::replace(known, last))
         } else {
-            self.known.insert(key.clone(), (number, parked));
+            self.known.insert(key.clone(), last);
             None
         };
-        let before = before.and_then(|(number, parked)| self.kept(parked).remove(number));
+        let before = before.and_then(|last| self.take(last));
         if let Some(before) = before.as_ref().filter(|_| failed.failures > 1) {
             failed.failing_since = before.failing_since;
         }
-        let oldest = self.kept(parked).add(number, failed, most);
+        self.counts[usize::from(parked)] += 1;
+        let kept = &mut self.kept[usize::from(parked)];
+        kept.insert(self.number, failed);
+        let oldest = if kept.len() > self.most { kept.pop_first().map(|(_, oldest)| oldest) } else { None };
         let mut forgotten = None;
         if let Some(oldest) = oldest.as_ref().filter(|_| parked) {
             forgotten = self.known.remove_entry(&oldest.key).map(|(key, _)| key);
-            self.parked.count -= 1;
+            self.counts[1] -= 1;
         }
         ([Some(key), forgotten], [before, oldest])
     }
 
     fn remove(&mut self, key: &K) -> RemovedKeys<K> {
         match self.known.remove_entry(key) {
-            Some((key, (number, parked))) => ([Some(key), None], [self.kept(parked).remove(number), None]),
+            Some((key, last)) => ([Some(key), None], [self.take(last), None]),
             None => RemovedKeys::default(),
         }
     }
 
-    /// Returns the parked or the failing keys with their errors, the oldest failure first.
-    fn list(&self, parked: bool) -> Vec<FailedKey<K>> {
-        let kept = if parked { &self.parked } else { &self.failing };
-        kept.failed.values().cloned().collect()
-    }
-
-    fn keys(&self) -> Vec<K> {
-        self.known.keys().cloned().collect()
-    }
-
-    fn kept(&mut self, parked: bool) -> &mut KeptErrors<K> {
-        if parked { &mut self.parked } else { &mut self.failing }
-    }
-}
-
-impl<K> KeptErrors<K> {
-    /// Adds a key. Returns the oldest one if there are more than `most`.
-    fn add(&mut self, number: u64, failed: FailedKey<K>, most: usize) -> Option<FailedKey<K>> {
-        self.count += 1;
-        self.failed.insert(number, failed);
-        if self.failed.len() > most { self.failed.pop_first().map(|(_, oldest)| oldest) } else { None }
-    }
-
-    fn remove(&mut self, number: u64) -> Option<FailedKey<K>> {
-        self.count -= 1;
-        self.failed.remove(&number)
+    /// Stops counting a failure. Returns its error, if it was kept.
+    fn take(&mut self, (number, parked): (u64, bool)) -> Option<FailedKey<K>> {
+        self.counts[usize::from(parked)] -= 1;
+        self.kept[usize::from(parked)].remove(&number)
     }
 }
 

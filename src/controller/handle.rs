@@ -228,11 +228,14 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
     /// ```
     pub fn dismiss(&self, key: &K) -> bool {
         let mut gone = None;
-        let dismissed = self.state.dismiss(key, || {
-            let (cancelled, key) = self.state.queue.cancel_unless_processing(key);
-            gone = key;
-            cancelled
+        let dismissed = self.state.failed.forget_if(key, |parked| {
+            parked || {
+                let (cancelled, key) = self.state.queue.cancel_unless_processing(key);
+                gone = key;
+                cancelled
+            }
         });
+        self.state.waiters.settle(Some(key));
         drop(gone);
         dismissed
     }

@@ -32,7 +32,7 @@ impl<K: Key> ControllerState<K> {
             if let Admission::Defer(delay) = refusal {
                 return Ending::Defer(reasons, delay);
             }
-            self.failed.forget(key);
+            self.failed.forget_if(key, |_| true);
             Ending::Leave
         })
     }
@@ -128,7 +128,9 @@ impl<K: Key + Sync + fmt::Debug> RunHooks<K> for Arc<ControllerState<K>> {
 
     fn note(&self, key: &K, outcome: RunResult<'_>) {
         match &outcome {
-            RunResult::Succeeded | RunResult::Requeued(_) => self.failed.forget(key),
+            RunResult::Succeeded | RunResult::Requeued(_) => {
+                self.failed.forget_if(key, |_| true);
+            }
             RunResult::Failed(failed) => self.note_failure(key, failed),
             RunResult::Aborted => {}
         }

@@ -26,10 +26,10 @@ use crate::base::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize};
 use crate::base::task_thread::TaskWaker;
 use crate::base::thread::ThreadOptions;
 use crate::base::time::Nanos;
-use crate::queue::{FastState, Key, KeyState, Shutdown, WorkQueue, WorkQueueBuilder};
+use crate::queue::{FastState, Key, KeyState, QueueHooks, Shutdown, WorkQueue, WorkQueueBuilder};
 use crate::run::error::{BoxError, Chain};
 use crate::run::fence::Fence;
-use crate::run::gate::{Gate, GateHost, Gates, TakenKey};
+use crate::run::gate::{Gate, Gates, ResyncForGates, TakenKey};
 use crate::run::metrics::{Counter, RunCounters};
 use crate::run::pool::Membership;
 
@@ -61,7 +61,7 @@ pub(super) const RESYNC_SELECTED: u8 = 2;
 pub(super) const RESYNC_ACTIVE: u8 = 4;
 
 /// Creates a gate for its controller.
-pub(super) type NewGate<K> = Box<dyn FnOnce(&GateHost<K>) -> Arc<dyn Gate> + Send>;
+pub(super) type NewGate<K> = Box<dyn FnOnce(&WorkQueue<K>, &ResyncForGates) -> Arc<dyn Gate> + Send>;
 
 /// The settings that the state keeps.
 pub(super) struct StateSettings<K: Key> {
@@ -133,30 +133,30 @@ impl<K: Key + Sync + fmt::Debug> ControllerState<K> {
         let StateSettings { name, clock, timeout, max_concurrent, resync, .. } = settings;
         Arc::new_cyclic(|state: &Weak<Self>| {
             let [ready, cancelled, moved, resynced] = std::array::from_fn(|_| Weak::clone(state));
-            let queue = queue
-                .on_ready(move || {
+            let hooks = QueueHooks {
+                on_ready: Some(Box::new(move || {
                     if let Some(state) = ready.upgrade()
                         && let Some(started) = state.started()
                     {
                         started.membership.offer();
                     }
-                })
-                .on_cancel(Box::new(move |key| {
+                })),
+                on_cancel: Some(Box::new(move |key: &K| {
                     if let Some(state) = cancelled.upgrade() {
                         state.cancelled(key);
                     }
-                }))
-                .selects(Box::new(move |key| moved.upgrade().is_none_or(|state| state.gates.select(&state.taken(key)))))
-                .build();
-            let host = GateHost::new(
-                queue.clone(),
-                Arc::new(move || {
-                    if let Some(state) = resynced.upgrade() {
-                        state.request_resync(RESYNC_SELECTED);
-                    }
-                }),
-            );
-            let gates = settings.gates.into_iter().map(|new| new(&host)).collect();
+                })),
+                selects: Some(Box::new(move |key: &K| {
+                    moved.upgrade().is_none_or(|state| state.gates.select(&state.taken(key)))
+                })),
+            };
+            let queue = queue.hooks(hooks).build();
+            let resync_for_gates: ResyncForGates = Arc::new(move || {
+                if let Some(state) = resynced.upgrade() {
+                    state.request_resync(RESYNC_SELECTED);
+                }
+            });
+            let gates = settings.gates.into_iter().map(|new| new(&queue, &resync_for_gates)).collect();
             Self {
                 name,
                 gates: Gates::new(clock.clone(), gates),
@@ -337,15 +337,9 @@ impl<K: Key> ControllerState<K> {
 
     /// Forgets the failure of a key after its scheduled run was cancelled, unless the key was requested since.
     fn cancelled(&self, key: &K) {
-        self.failed.cancel(key, || self.queue.state(key) == KeyState::Idle);
+        // Unless the key was requested since.
+        self.failed.forget_if(key, |parked| !parked && self.queue.state(key) == KeyState::Idle);
         self.waiters.settle(Some(key));
-    }
-
-    /// Forgets that a key has failed. `cancel` cancels its scheduled run, and returns whether no run remains.
-    pub(super) fn dismiss(&self, key: &K, cancel: impl FnOnce() -> bool) -> bool {
-        let dismissed = self.failed.dismiss(key, cancel);
-        self.waiters.settle(Some(key));
-        dismissed
     }
 }
 

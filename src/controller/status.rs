@@ -225,7 +225,7 @@ impl<K: Key> ControllerState<K> {
         let counters = self.counters.lock().clone();
         let now = self.clock.nanos();
         let running: Vec<_> = self.active_runs().iter().map(|(_, run)| now.since(run.since)).collect();
-        let (parked, failing) = self.failed.counts();
+        let [failing, parked] = self.failed.counts();
         let sources = self.source_statuses();
         let mut metrics = ControllerMetrics {
             runs: metrics::sum(&counters, &self.overruns, running.len()),

@@ -66,7 +66,7 @@ fn log_hanging_check(manager: String) -> Box<dyn Fn() + Send> {
 struct Leading {
     inner: Arc<ManagerInner>,
     group: Arc<ThreadGroup>,
-    candidate: Box<dyn Candidate>,
+    candidate: Box<Candidate>,
     /// Cancelled when the elector must resign.
     cx: Context,
     event: Arc<AutoResetEvent>,
@@ -82,7 +82,7 @@ impl Leading {
     /// Tries to lead. Returns the time of the next try; `None` if this process leads now or never will.
     fn try_to_lead(&mut self) -> Option<Nanos> {
         let Self { inner, candidate, cx, .. } = self;
-        let tried = unless_it_panics(|| match candidate.try_lead(cx) {
+        let tried = unless_it_panics(|| match candidate(cx) {
             // A cancellation from elsewhere is a failure: the elector will never lead.
             Err(error) if error.is_cancelled() && cx.is_cancelled() => Ok(None),
             tried => Ok(tried.map(Some)?),

@@ -5,7 +5,7 @@ use std::hash::BuildHasher;
 use std::time::Duration;
 
 use super::request::BATCH;
-use super::shared::{CancelHook, QueueConfig, QueueShared, Selects};
+use super::shared::{QueueConfig, QueueHooks, QueueShared};
 use super::wheel::TimerSlack;
 use super::{Key, WorkQueue};
 use crate::base::backoff::Exponential;
@@ -31,8 +31,7 @@ use crate::base::thread::ThreadOptions;
 pub struct WorkQueueBuilder<K, S = FastState> {
     config: QueueConfig,
     hasher: S,
-    on_cancel: Option<CancelHook<K>>,
-    selects: Option<Selects<K>>,
+    hooks: QueueHooks<K>,
 }
 
 impl<K: Key> WorkQueueBuilder<K> {
@@ -48,11 +47,9 @@ impl<K: Key> WorkQueueBuilder<K> {
                 timing: false,
                 threads: ThreadOptions::new(),
                 sweep: BATCH,
-                on_ready: None,
             },
             hasher: FastState::default(),
-            on_cancel: None,
-            selects: None,
+            hooks: QueueHooks { on_ready: None, on_cancel: None, selects: None },
         }
     }
 }
@@ -133,26 +130,19 @@ impl<K: Key, S: BuildHasher> WorkQueueBuilder<K, S> {
     /// Calls `hook` when a key becomes ready while no other key is ready. It is called without the lock, on the thread
     /// that made the key ready, so another thread may have taken the key since. A panic of the hook is logged.
     pub fn on_ready(mut self, hook: impl Fn() + Send + Sync + 'static) -> Self {
-        self.config.on_ready = Some(Box::new(hook));
+        self.hooks.on_ready = Some(Box::new(hook));
         self
     }
 
-    /// Calls `hook` with each key after [`cancel`](WorkQueue::cancel) has removed its scheduled run.
-    pub(crate) fn on_cancel(mut self, hook: CancelHook<K>) -> Self {
-        self.on_cancel = Some(hook);
-        self
-    }
-
-    /// Lets [selective requests](super::EnqueueMethod::EnqueueSelected) ignore the keys for which `selects` returns
-    /// `false`. `selects` is called without the lock.
-    pub(crate) fn selects(mut self, selects: Selects<K>) -> Self {
-        self.selects = Some(selects);
+    /// Sets all hooks.
+    pub(crate) fn hooks(mut self, hooks: QueueHooks<K>) -> Self {
+        self.hooks = hooks;
         self
     }
 
     /// Sets the hasher. Default: [`FastState`].
     pub fn hasher<T: BuildHasher>(self, hasher: T) -> WorkQueueBuilder<K, T> {
-        WorkQueueBuilder { config: self.config, hasher, on_cancel: self.on_cancel, selects: self.selects }
+        WorkQueueBuilder { config: self.config, hasher, hooks: self.hooks }
     }
 
     /// Builds the queue.
@@ -168,24 +158,16 @@ impl<K: Key, S: BuildHasher> WorkQueueBuilder<K, S> {
     pub fn build(self) -> WorkQueue<K, S> {
         let name = &self.config.name;
         assert!(!name.contains('\0'), "the name of a queue is {name:?}, but must be free of NUL characters");
-        WorkQueue { shared: QueueShared::new(self.config, self.on_cancel, self.selects), hasher: self.hasher }
+        WorkQueue { shared: QueueShared::new(self.config, self.hooks), hasher: self.hasher }
     }
 }
 
 impl<K, S> fmt::Debug for WorkQueueBuilder<K, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let QueueConfig { name, clock, backoff, floor, min_interval, timer_slack, timing, threads, sweep: _, on_ready } =
-            &self.config;
         f.debug_struct("WorkQueueBuilder")
-            .field("name", name)
-            .field("clock", clock)
-            .field("backoff", backoff)
-            .field("floor", floor)
-            .field("min_interval", min_interval)
-            .field("timer_slack", timer_slack)
-            .field("timing", timing)
-            .field("threads", threads)
-            .field("on_ready", &on_ready.is_some())
+            .field("name", &self.config.name)
+            .field("clock", &self.config.clock)
+            .field("on_ready", &self.hooks.on_ready.is_some())
             .finish_non_exhaustive()
     }
 }

@@ -4,7 +4,6 @@ use std::borrow::Borrow;
 use std::hash::{BuildHasher, Hash};
 
 use super::report::KeyState;
-use super::shared::CancelHook;
 use super::state::Phase;
 use super::{Key, WorkQueue};
 use crate::base::thread::shielded;
@@ -20,33 +19,19 @@ impl<K: Key, S: BuildHasher> WorkQueue<K, S> {
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
-        let hash = self.hash(key);
-        let same = |known: &K| known.borrow() == key;
-        if let Some(hook) = &self.shared.on_cancel {
-            return self.cancel_and_report(hash, same, hook);
-        }
-        let (state, gone) = self.shared.with_lock(|section| {
+        let (hash, hook) = (self.hash(key), self.shared.hooks.on_cancel.as_ref());
+        let (state, reported, gone) = self.shared.with_lock(|section| {
             let (records, effects, now) = section.parts();
-            let Some(index) = records.find(hash, same) else { return (KeyState::Idle, None) };
-            (self.key_state(records.state(index)), records.cancel(index, &now, effects))
-        });
-        drop(gone);
-        state
-    }
-
-    #[cold]
-    fn cancel_and_report(&self, hash: u32, same: impl Fn(&K) -> bool, hook: &CancelHook<K>) -> KeyState {
-        let (state, cancelled, gone) = self.shared.with_lock(|section| {
-            let (records, effects, now) = section.parts();
-            let Some(index) = records.find(hash, same) else { return (KeyState::Idle, None, None) };
+            let Some(index) = records.find(hash, |known| known.borrow() == key) else {
+                return (KeyState::Idle, None, None);
+            };
             let state = self.key_state(records.state(index));
-            let waits = !matches!(state, KeyState::Processing(_));
-            let cancelled = waits.then(|| records.key(index).clone());
-            (state, cancelled, records.cancel(index, &now, effects))
+            let is_reported = hook.is_some() && !matches!(state, KeyState::Processing(_));
+            let reported = is_reported.then(|| records.key(index).clone());
+            (state, reported, records.cancel(index, &now, effects))
         });
-        if let Some(key) = cancelled {
+        if let (Some(key), Some(hook)) = (reported, hook) {
             shielded("the report of a cancelled key", || hook(&key));
-            drop(key);
         }
         drop(gone);
         state

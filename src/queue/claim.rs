@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Key;
-use super::report::TryDequeueError;
+use super::report::DequeueError;
 use super::request::{Priority, Reasons};
 use super::section::LockedSection;
 use super::shared::{Locked, NoClaim, QueueShared};
@@ -106,7 +106,7 @@ impl<K: Key> Claim<K> {
     ///
     /// If the `Clone` of the next key panics. That key backs off like a failed one.
     #[inline]
-    pub fn done_and_next(mut self) -> Result<Self, TryDequeueError> {
+    pub fn done_and_next(mut self) -> Result<Self, DequeueError> {
         match self.turn(Ending::Done, || false) {
             Ok(()) => Ok(self),
             Err(no_claim) => Err(no_claim.into()),
@@ -412,7 +412,7 @@ impl<K: Key> Drop for Unclonable<'_, '_, K> {
     }
 }
 
-impl From<NoClaim> for TryDequeueError {
+impl From<NoClaim> for DequeueError {
     fn from(no_claim: NoClaim) -> Self {
         match no_claim {
             NoClaim::Closed => Self::Closed,

@@ -101,7 +101,7 @@ pub trait Enqueue<K> {
     /// queue.enqueue_now_debounced("vm-1", Duration::from_secs(2), Duration::from_secs(10));
     /// clock.advance(Duration::from_secs(2));
     /// assert_eq!(*queue.try_dequeue()?, "vm-1");
-    /// # Ok::<_, homeostat::queue::TryDequeueError>(())
+    /// # Ok::<_, homeostat::queue::DequeueError>(())
     /// ```
     fn enqueue_now_debounced(&self, key: K, quiet: Duration, max_wait: Duration) -> EnqueueOutcome {
         self.request(key, EnqueueMethod::EnqueueNowDebounced { quiet, max_wait }.into())
@@ -215,7 +215,7 @@ impl<K: Key, S: BuildHasher> WorkQueue<K, S> {
 
     #[cold]
     fn selects(&self, key: &K) -> bool {
-        self.shared.selects.as_ref().is_none_or(|selects| selects(key))
+        self.shared.hooks.selects.as_ref().is_none_or(|selects| selects(key))
     }
 
     /// Applies the request to the selected keys, and ignores the others.

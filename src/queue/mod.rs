@@ -32,9 +32,9 @@ pub use self::builder::{FastState, WorkQueueBuilder};
 pub use self::claim::Claim;
 pub use self::feed::Enqueue;
 pub use self::levels::STARVATION_BOUND;
-pub use self::report::{DequeueError, DrainReport, KeyState, PendingRerun, QueueMetrics, Tally, TryDequeueError};
+pub use self::report::{DequeueError, DrainReport, KeyState, PendingRerun, QueueMetrics, Tally};
 pub use self::request::{DroppedRun, EnqueueMethod, EnqueueOutcome, EnqueueRequest, Priority, Reasons, Shutdown};
-pub(crate) use self::shared::{NoClaim, QueueShared};
+pub(crate) use self::shared::{NoClaim, QueueHooks, QueueShared};
 pub(crate) use self::state::Ending;
 pub use self::view::View;
 
@@ -188,25 +188,25 @@ impl<K: Key, S> WorkQueue<K, S> {
     /// queue.enqueue(7);
     /// assert_eq!(*queue.dequeue()?, 7);
     /// queue.shutdown(Shutdown::Discard);
-    /// assert_eq!(queue.dequeue().unwrap_err(), DequeueError);
+    /// assert_eq!(queue.dequeue().unwrap_err(), DequeueError::Closed);
     /// # Ok::<_, DequeueError>(())
     /// ```
     #[inline]
     pub fn dequeue(&self) -> Result<Claim<K>, DequeueError> {
-        self.shared.dequeue(Nanos::NEVER, || false).map_err(|_| DequeueError)
+        self.shared.dequeue(Nanos::NEVER, || false).map_err(|_| DequeueError::Closed)
     }
 
     /// Takes the next key if a key is ready. Does not block.
     ///
     /// # Errors
     ///
-    /// [`TryDequeueError::Empty`] if no key is ready; [`TryDequeueError::Closed`] as for [`dequeue`](Self::dequeue).
+    /// [`DequeueError::Empty`] if no key is ready; [`DequeueError::Closed`] as for [`dequeue`](Self::dequeue).
     ///
     /// # Panics
     ///
     /// As [`dequeue`](Self::dequeue).
     #[inline(always)]
-    pub fn try_dequeue(&self) -> Result<Claim<K>, TryDequeueError> {
+    pub fn try_dequeue(&self) -> Result<Claim<K>, DequeueError> {
         self.shared.try_dequeue(|| false)
     }
 
@@ -215,13 +215,13 @@ impl<K: Key, S> WorkQueue<K, S> {
     ///
     /// # Errors
     ///
-    /// [`TryDequeueError::Empty`] if no key became ready in time; [`TryDequeueError::Closed`] as for
+    /// [`DequeueError::Empty`] if no key became ready in time; [`DequeueError::Closed`] as for
     /// [`dequeue`](Self::dequeue).
     ///
     /// # Panics
     ///
     /// As [`dequeue`](Self::dequeue).
-    pub fn dequeue_timeout(&self, timeout: Duration) -> Result<Claim<K>, TryDequeueError> {
+    pub fn dequeue_timeout(&self, timeout: Duration) -> Result<Claim<K>, DequeueError> {
         let deadline = self.shared.now().after(timeout);
         Ok(self.shared.dequeue(deadline, || false)?)
     }
@@ -279,18 +279,6 @@ impl<K: Key, S> WorkQueue<K, S> {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
-    }
-
-    /// Returns the number of keys being processed.
-    #[must_use]
-    pub fn processing_count(&self) -> usize {
-        self.shared.locked.lock().records.counts.processing
-    }
-
-    /// Returns the number of delayed keys.
-    #[must_use]
-    pub fn delayed_count(&self) -> usize {
-        self.shared.locked.lock().records.counts.delayed
     }
 
     /// Returns the number of keys in each state, and how many keys have become ready so far. Takes the lock once.

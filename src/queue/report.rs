@@ -5,7 +5,7 @@ use std::fmt;
 use std::ops::Add;
 use std::time::Instant;
 
-use super::request::{DroppedRun, EnqueueOutcome, Priority};
+use super::request::{BATCH, DroppedRun, EnqueueOutcome, Priority};
 use crate::base::chain::debug_with_causes;
 
 /// The state of a key at one moment. For information only: it may have changed since.
@@ -199,40 +199,62 @@ impl<K> fmt::Display for DrainReport<K> {
     }
 }
 
-/// The error of [`dequeue`](crate::WorkQueue::dequeue): the queue is shut down, and no key is left.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct DequeueError;
+/// The maximum number of dropped runs in one chunk, and per call of `append_to`.
+const CHUNK: usize = BATCH as usize;
 
-/// The error of [`try_dequeue`](crate::WorkQueue::try_dequeue) and
-/// [`dequeue_timeout`](crate::WorkQueue::dequeue_timeout).
+/// Dropped runs in order. They are kept in chunks, so that adding one never moves more than [`CHUNK`] others.
+#[derive(Debug)]
+pub(crate) struct DroppedRuns<K>(Vec<Vec<(K, DroppedRun)>>);
+
+impl<K> DroppedRuns<K> {
+    pub(crate) fn new() -> Self {
+        Self(Vec::new())
+    }
+
+    pub(crate) fn push(&mut self, key: K, run: DroppedRun) {
+        match self.0.last_mut() {
+            Some(chunk) if chunk.len() < CHUNK => chunk.push((key, run)),
+            _ => self.0.push(vec![(key, run)]),
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.last().map_or(0, |last| (self.0.len() - 1) * CHUNK + last.len())
+    }
+
+    /// Appends the next dropped runs to `report`, until it has the first `count`. Adds at most [`CHUNK`] runs per call.
+    /// Panics if the `Clone` of a key does.
+    pub(crate) fn append_to(&self, report: &mut Vec<(K, DroppedRun)>, count: usize)
+    where
+        K: Clone,
+    {
+        let next = report.len();
+        let chunk = self.0.get(next / CHUNK).map_or(&[][..], |chunk| &chunk[next % CHUNK..]);
+        report.extend(chunk.iter().take(count - next).cloned());
+    }
+}
+
+/// Why [`dequeue`](crate::WorkQueue::dequeue), [`try_dequeue`](crate::WorkQueue::try_dequeue) or
+/// [`dequeue_timeout`](crate::WorkQueue::dequeue_timeout) returns no claim.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 // One machine word wide. With a smaller error, a `Result` would store the words of a claim in parts.
 #[repr(usize)]
-pub enum TryDequeueError {
-    /// No key is ready, or became ready in time.
+pub enum DequeueError {
+    /// No key is ready, or became ready in time. [`dequeue`](crate::WorkQueue::dequeue) waits instead.
     Empty,
     /// The queue is shut down, and no key is left.
     Closed,
 }
 
-const CLOSED: &str = "the queue is shut down, and no key is left";
-
 impl fmt::Display for DequeueError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(CLOSED)
-    }
-}
-
-impl fmt::Display for TryDequeueError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Empty => "no key is ready",
-            Self::Closed => CLOSED,
+            Self::Closed => "the queue is shut down, and no key is left",
         })
     }
 }
 
 impl Error for DequeueError {}
-impl Error for TryDequeueError {}
 
-debug_with_causes!(DequeueError, TryDequeueError);
+debug_with_causes!(DequeueError);

@@ -23,7 +23,7 @@ pub(crate) const BATCH: u32 = 1024;
 /// queue.at(Priority::Low).enqueue("swept");
 /// queue.at(Priority::High).enqueue("asked for");
 /// assert_eq!(*queue.try_dequeue()?, "asked for");
-/// # Ok::<_, homeostat::queue::TryDequeueError>(())
+/// # Ok::<_, homeostat::queue::DequeueError>(())
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Priority {
@@ -233,7 +233,7 @@ pub enum EnqueueMethod {
 /// let request = EnqueueRequest::new(EnqueueMethod::EnqueueNow).at(Priority::High).because(Reasons::MANUAL);
 /// assert_eq!(queue.request("vm-1", request), EnqueueOutcome::Queued);
 /// assert_eq!(queue.try_dequeue()?.reasons(), Reasons::MANUAL);
-/// # Ok::<_, homeostat::queue::TryDequeueError>(())
+/// # Ok::<_, homeostat::queue::DequeueError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]

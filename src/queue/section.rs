@@ -52,7 +52,7 @@ impl<K: Key> QueueShared<K> {
     /// Returns whether a thread or a hook waits for the keys that became ready.
     #[inline]
     pub(super) fn is_awaited(&self, locked: &Locked<K>, effects: &Effects) -> bool {
-        effects.readied > 0 && locked.consumers.asleep() > 0 || effects.from_empty && self.config.on_ready.is_some()
+        effects.readied > 0 && locked.consumers.asleep() > 0 || effects.from_empty && self.hooks.on_ready.is_some()
     }
 
     #[cold]
@@ -66,7 +66,7 @@ impl<K: Key> QueueShared<K> {
             TimerAction::TurnNow => self.turn_up(),
         }
         if wakeups.ready
-            && let Some(hook) = &self.config.on_ready
+            && let Some(hook) = &self.hooks.on_ready
         {
             shielded("the on_ready hook of a queue", hook);
         }
@@ -155,7 +155,7 @@ impl<'s, 'g, K: Key> LockedSection<'s, 'g, K> {
         let clock = &shared.config.clock;
         let mut wakeups = PendingWakeups { consumers: 0, drainers: 0, timer: TimerAction::None, ready: false };
         if effects.readied > 0 {
-            wakeups.ready = effects.from_empty && shared.config.on_ready.is_some() && locked.records.has_ready();
+            wakeups.ready = effects.from_empty && shared.hooks.on_ready.is_some() && locked.records.has_ready();
             wakeups.consumers = locked.consumers.mark_woken(effects.readied, clock);
         }
         if effects.turn_at < locked.turn_at {

@@ -22,11 +22,19 @@ use crate::base::thread::{Joiner, ThreadOptions, shielded};
 use crate::base::time::Nanos;
 use crate::base::wait::{WaiterCounts, Waiters};
 
-/// A hook that takes the cancelled key.
-pub(crate) type CancelHook<K> = Box<dyn Fn(&K) + Send + Sync>;
+/// A hook with a key.
+type KeyHook<K, R> = Box<dyn Fn(&K) -> R + Send + Sync>;
 
-/// Returns whether a selective request is for this key.
-pub(crate) type Selects<K> = Box<dyn Fn(&K) -> bool + Send + Sync>;
+/// The hooks of a queue. They are called without the lock.
+pub(crate) struct QueueHooks<K> {
+    /// Called when a key becomes ready while no other key was.
+    pub(crate) on_ready: Option<Box<dyn Fn() + Send + Sync>>,
+    /// Called with each key that lost its scheduled run to a [`cancel`](super::WorkQueue::cancel).
+    pub(crate) on_cancel: Option<KeyHook<K, ()>>,
+    /// Returns whether a [selective request](super::EnqueueMethod::EnqueueSelected) is for this key. `None` selects all
+    /// keys.
+    pub(crate) selects: Option<KeyHook<K, bool>>,
+}
 
 /// The settings of a queue.
 pub(crate) struct QueueConfig {
@@ -41,7 +49,6 @@ pub(crate) struct QueueConfig {
     pub(crate) threads: ThreadOptions,
     /// The maximum number of records that a shutdown visits in one section.
     pub(crate) sweep: u32,
-    pub(crate) on_ready: Option<Box<dyn Fn() + Send + Sync>>,
 }
 
 impl QueueConfig {
@@ -61,10 +68,7 @@ pub(crate) struct QueueShared<K: Key> {
     /// Wakes the timer, once there is one. Set under the lock.
     pub(super) timer: OnceLock<TaskWaker>,
     pub(crate) config: QueueConfig,
-    /// Called without the lock, with each key that lost its scheduled run to a cancel.
-    pub(super) on_cancel: Option<CancelHook<K>>,
-    /// Called without the lock for a selective request. `None` selects all keys.
-    pub(super) selects: Option<Selects<K>>,
+    pub(super) hooks: QueueHooks<K>,
     owner: OwnerProcess,
 }
 
@@ -119,7 +123,7 @@ pub(crate) enum NoClaim {
 
 impl<K: Key> QueueShared<K> {
     /// Returns the state of a new queue with one handle.
-    pub(crate) fn new(config: QueueConfig, on_cancel: Option<CancelHook<K>>, selects: Option<Selects<K>>) -> Arc<Self> {
+    pub(crate) fn new(config: QueueConfig, hooks: QueueHooks<K>) -> Arc<Self> {
         let settings = RecordSettings {
             floor: config.floor,
             min_interval: config.min_interval,
@@ -145,8 +149,7 @@ impl<K: Key> QueueShared<K> {
             drainers: Waiters::new(),
             timer: OnceLock::new(),
             config,
-            on_cancel,
-            selects,
+            hooks,
             owner: OwnerProcess::current(),
         })
     }

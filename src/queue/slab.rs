@@ -295,11 +295,6 @@ mod tests {
         assert_eq!(add(&mut slab, 'e'), c);
         assert_eq!(slab.iter().map(|(_, r)| r.key).collect::<String>(), "dbe");
     }
-}
-
-#[cfg(all(test, not(loom)))]
-mod tests {
-    use super::*;
 
     #[test]
     fn marks_are_what_they_were_made_of() {

@@ -200,9 +200,7 @@ fn every_way_of_every_request_leaves_the_queue_as_the_long_way_does() {
 }
 
 /// Returns the values of a claim. The claim does not end.
-fn taken(
-    claim: Result<Claim<String>, TryDequeueError>,
-) -> Result<(String, Reasons, u32, Priority, bool), TryDequeueError> {
+fn taken(claim: Result<Claim<String>, DequeueError>) -> Result<(String, Reasons, u32, Priority, bool), DequeueError> {
     claim.map(|claim| {
         let taken = (claim.clone(), claim.reasons(), claim.failures(), claim.priority(), claim.leaves_more());
         std::mem::forget(claim);
@@ -260,7 +258,7 @@ fn every_ending_is_as_the_rule_says_and_as_the_long_way() {
                 if turn {
                     let next = |mut claim: Claim<String>| {
                         let turned = claim.turn(ending, || false).is_ok();
-                        taken(if turned { Ok(claim) } else { Err(TryDequeueError::Empty) })
+                        taken(if turned { Ok(claim) } else { Err(DequeueError::Empty) })
                     };
                     let got = next(claim);
                     assert_eq!(got, next(other), "{case}");
@@ -279,7 +277,9 @@ fn every_ending_is_as_the_rule_says_and_as_the_long_way() {
 
 #[test]
 fn a_selective_request_ignores_the_other_keys() {
-    let queue = WorkQueue::builder().selects(Box::new(|key: &u32| key.is_multiple_of(2))).build();
+    let selects = Box::new(|key: &u32| key.is_multiple_of(2));
+    let queue =
+        WorkQueue::builder().hooks(QueueHooks { on_ready: None, on_cancel: None, selects: Some(selects) }).build();
     let request = EnqueueRequest::new(EnqueueMethod::EnqueueSelected);
     assert_eq!(queue.request(1, request), EnqueueOutcome::Ignored);
     assert_eq!(queue.request(2, request), EnqueueOutcome::Queued);

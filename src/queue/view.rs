@@ -21,7 +21,7 @@ use super::{Key, WorkQueue};
 /// resync.enqueue_if_absent("vm-1");
 /// resync.enqueue_if_absent("vm-2");
 /// assert_eq!(queue.try_dequeue()?.priority(), Priority::Low);
-/// # Ok::<_, homeostat::queue::TryDequeueError>(())
+/// # Ok::<_, homeostat::queue::DequeueError>(())
 /// ```
 #[derive(Debug)]
 pub struct View<'a, K: Key, S> {

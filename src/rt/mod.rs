@@ -8,15 +8,15 @@
 //! | a thread body as steps | [`Task`], [`Next`], [`spawn`], [`Joiner`] |
 //! | one thread for many tasks | [`TaskThread`], [`TaskWaker`] |
 //! | the threads of one part of a program | [`ThreadGroup`], [`ThreadGroupKind`], [`Handle`] |
-//! | a deadline for a call | [`Run`] |
+//! | a deadline for a call | [`ThreadGroup::begin_call`] |
 //! | waiting | [`Monitor`], [`AutoResetEvent`] |
 //! | time, delays and jitter | [`Nanos`], [`Rounded`], [`Draws`], [`Exponential`](crate::Exponential) |
-//! | the health of a source | [`SourceState`], [`RunningListing`] |
+//! | the health of a source | [`SourceState`] |
 //! | user code | [`shielded`], [`panic_message`] |
 //! | errors | [`Chain`], [`find`], [`Mark`], [`Echo`] |
 //! | one line of text | [`one_line`], [`bounded`] |
 //! | forks | [`OwnerProcess`] |
-//! | simulations | [`Scheduler`], [`TurnContext`], [`JoinTask`] |
+//! | simulations | [`Scheduler`] |
 //!
 //! A component of a manager also needs [`Runnable`](crate::base::Runnable), which [`Handle`] implements.
 //!
@@ -156,7 +156,7 @@
 //! one below is the smallest: it runs a task when the task is joined.
 //!
 //! ```
-//! use homeostat::rt::{AutoResetEvent, JoinTask, Joiner, Nanos, Next, Scheduler, Task, TurnContext, spawn};
+//! use homeostat::rt::{AutoResetEvent, Joiner, Nanos, Next, Scheduler, Task, spawn};
 //! use homeostat::{ManualClock, ThreadOptions};
 //! use std::io;
 //! use std::sync::{Arc, Mutex};
@@ -166,7 +166,14 @@
 //!
 //! impl Scheduler for RunsWhenJoined {
 //!     fn enter(self: Arc<Self>, clock: &ManualClock, name: String, task: Box<dyn Task>) -> io::Result<Joiner> {
-//!         Ok(Joiner::of_task(name, Entered { clock: clock.clone(), task: Mutex::new(task) }))
+//!         let (clock, task) = (clock.clone(), Mutex::new(task));
+//!         let join = move || {
+//!             let mut task = task.lock().unwrap();
+//!             while let Next::At(time) = task.take_turn(clock.nanos(), 4, &|_subject| ()) {
+//!                 clock.advance_to(time);
+//!             }
+//!         };
+//!         Ok(Joiner::of_task(name, || false, join))
 //!     }
 //!     fn pass(&self, _clock: &ManualClock) {
 //!         panic!("this scheduler has no other task to run");
@@ -176,24 +183,6 @@
 //!     }
 //!     fn seed(&self) -> u64 {
 //!         4
-//!     }
-//! }
-//!
-//! struct Entered {
-//!     clock: ManualClock,
-//!     task: Mutex<Box<dyn Task>>,
-//! }
-//!
-//! impl JoinTask for Entered {
-//!     fn is_current(&self) -> bool {
-//!         false
-//!     }
-//!     fn join(&self) {
-//!         let mut task = self.task.lock().unwrap();
-//!         let turn = |now| TurnContext { now, draw: 4, say: &|_subject| () };
-//!         while let Next::At(time) = task.take_turn(&turn(self.clock.nanos())) {
-//!             self.clock.advance_to(time);
-//!         }
 //!     }
 //! }
 //!
@@ -217,15 +206,15 @@
 pub use crate::base::backoff::Draws;
 pub use crate::base::chain::Chain;
 pub use crate::base::clock::Scheduler;
-pub use crate::base::group::{Handle, Run, ThreadGroup, ThreadGroupKind};
+pub use crate::base::group::{Handle, ThreadGroup, ThreadGroupKind};
 pub use crate::base::mark::{Echo, Mark};
 pub use crate::base::process::OwnerProcess;
 pub use crate::base::spawn::spawn;
-pub use crate::base::task::{Next, Task, TurnContext};
+pub use crate::base::task::{Next, Task};
 pub use crate::base::task_thread::{TaskThread, TaskWaker};
 pub use crate::base::text::{bounded, one_line};
-pub use crate::base::thread::{JoinTask, Joiner, panic_message, shielded};
+pub use crate::base::thread::{Joiner, panic_message, shielded};
 pub use crate::base::time::{Nanos, Rounded};
 pub use crate::base::wait::{AutoResetEvent, Monitor};
 pub use crate::run::error::find;
-pub use crate::watch::source_state::{RunningListing, SourceState};
+pub use crate::watch::source_state::SourceState;

@@ -47,7 +47,7 @@ use crate::run::fence::Fence;
 ///
 /// let disk = Arc::<DiskSpace>::default();
 /// let reconcile = |_cx: &Context, _vm: &&str| -> Result<Action, BoxError> { Ok(Action::await_change()) };
-/// let controller = Controller::builder("backup", reconcile).gate(move |_| disk).build()?;
+/// let controller = Controller::builder("backup", reconcile).gate(move |_queue, _resync| disk).build()?;
 /// # Ok::<_, homeostat::StartError>(())
 /// ```
 pub trait Gate: Any + Send + Sync {
@@ -62,13 +62,13 @@ pub trait Gate: Any + Send + Sync {
         let _ = (key, reasons);
     }
 
-    /// Returns whether a [resync](GateHost::resync) for the gates runs this key. The default is true.
+    /// Returns whether a [resync](ResyncForGates) for the gates runs this key. The default is true.
     fn selects(&self, key: &dyn GateKey) -> bool {
         let _ = key;
         true
     }
 
-    /// Called before a [resync](GateHost::resync) for the gates. `is_last_done`: whether all keys of the previous
+    /// Called before a [resync](ResyncForGates) for the gates. `is_last_done`: whether all keys of the previous
     /// resync have been enqueued. The default does nothing.
     fn resync_begins(&self, is_last_done: bool) {
         let _ = is_last_done;
@@ -80,36 +80,10 @@ pub trait Gate: Any + Send + Sync {
     }
 }
 
-/// A controller, as its new [`Gate`] sees it.
-#[derive(Clone)]
-pub struct GateHost<K: Key> {
-    queue: WorkQueue<K>,
-    resync: Arc<dyn Fn() + Send + Sync>,
-}
-
-impl<K: Key> GateHost<K> {
-    pub(crate) fn new(queue: WorkQueue<K>, resync: Arc<dyn Fn() + Send + Sync>) -> Self {
-        Self { queue, resync }
-    }
-
-    /// Returns the queue of the controller.
-    #[must_use]
-    pub fn queue(&self) -> &WorkQueue<K> {
-        &self.queue
-    }
-
-    /// Enqueues the keys of the watches that all gates [select](Gate::selects), and asks the pollers to poll. Returns
-    /// at once.
-    pub fn resync(&self) {
-        (self.resync)();
-    }
-}
-
-impl<K: Key> fmt::Debug for GateHost<K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("GateHost").finish_non_exhaustive()
-    }
-}
+/// Enqueues the keys of the watches that all gates of a controller [select](Gate::selects), and asks the pollers to
+/// poll. Returns at once. [`ControllerBuilder::gate`](crate::controller::ControllerBuilder::gate) passes it to a new
+/// gate.
+pub type ResyncForGates = Arc<dyn Fn() + Send + Sync>;
 
 /// The decision of a [`Gate`] about a key.
 #[derive(Debug)]

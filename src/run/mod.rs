@@ -14,7 +14,7 @@ pub(crate) mod workers;
 pub use self::context::Context;
 pub use self::error::{BoxError, Cancelled, Muted, Panicked, RequeueAfter, Terminal, muted, terminal};
 pub use self::fence::{Fence, TermLimit};
-pub use self::gate::{Admission, BringGate, Gate, GateHost, GateKey, Gates, Permit, ReadState, Release};
+pub use self::gate::{Admission, BringGate, Gate, GateKey, Gates, Permit, ReadState, Release, ResyncForGates};
 pub use self::metrics::{Histogram, WorkersMetrics};
 pub use self::pool::{WorkerPool, WorkerPoolBuilder};
 pub use self::reconciler::{Action, FailedRun, Reconciler, RetryPolicy};

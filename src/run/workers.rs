@@ -11,7 +11,7 @@ use crate::base::backoff::Exponential;
 use crate::base::error::StartError;
 use crate::base::group::{Overrun, OverrunHook, Run, ThreadGroup, ThreadGroupKind, WorkerSlot};
 use crate::base::running::Running;
-use crate::base::task::{Next, Task, TurnContext};
+use crate::base::task::{Next, Task};
 use crate::base::thread::ThreadOptions;
 use crate::base::time::Nanos;
 use crate::queue::{Key, NoClaim, QueueShared, WorkQueue};
@@ -297,12 +297,12 @@ impl<K: Key + fmt::Debug> Task for Worker<K> {
     }
 
     /// Runs one key.
-    fn take_turn(&mut self, turn: &TurnContext<'_>) -> Next {
+    fn take_turn(&mut self, _now: Nanos, draw: u64, say: &dyn Fn(String)) -> Next {
         if self.group.is_closed() {
             return Next::Finished;
         }
-        if let Some(key) = self.queue.shuffle(turn.draw) {
-            (turn.say)(format!("{:?}", crate::base::text::ShownKey(&key)));
+        if let Some(key) = self.queue.shuffle(draw) {
+            say(format!("{:?}", crate::base::text::ShownKey(&key)));
         }
         if let NoClaim::Closed = self.serve(true) { Next::Finished } else { Next::At(Nanos::NEVER) }
     }

@@ -122,13 +122,6 @@ impl<K: 'static, T: 'static> Predicate<K, T> {
         self.with(other, true)
     }
 
-    /// Passes events that this predicate refuses. Also written `!predicate`.
-    #[must_use]
-    #[expect(clippy::should_implement_trait, reason = "it does; this one reads beside `and` and `or`")]
-    pub fn not(self) -> Self {
-        Self::judge(move |event| (self.0)(event).map(Not::not))
-    }
-
     /// Returns whether an event passes.
     #[must_use]
     pub fn accepts(&self, event: &Event<K, T>) -> bool {
@@ -152,8 +145,9 @@ impl<K: 'static, T: 'static> Predicate<K, T> {
 impl<K: 'static, T: 'static> Not for Predicate<K, T> {
     type Output = Self;
 
+    /// Passes events that this predicate refuses.
     fn not(self) -> Self {
-        Self::not(self)
+        Self::judge(move |event| (self.0)(event).map(Not::not))
     }
 }
 

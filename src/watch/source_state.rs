@@ -135,10 +135,8 @@ impl Record {
     }
 }
 
-/// A running listing of a source, which ends when this is dropped. [`SourceState::begin`] returns it.
-#[derive(Debug)]
-#[must_use = "the listing ends when this is dropped"]
-pub struct RunningListing<'a>(&'a SourceState);
+/// A running listing of a source, which ends when this is dropped.
+struct RunningListing<'a>(&'a SourceState);
 
 impl Drop for RunningListing<'_> {
     fn drop(&mut self) {
@@ -163,8 +161,10 @@ impl SourceState {
         &self.name
     }
 
-    /// Records the beginning of a listing at the time `since`. After `deadline`, the source counts as not live.
-    pub fn begin(&self, since: Nanos, deadline: Nanos) -> RunningListing<'_> {
+    /// Records the beginning of a listing at the time `since`. It ends when the returned value is dropped. After
+    /// `deadline`, the source counts as not live.
+    #[must_use = "the listing ends when this is dropped"]
+    pub fn begin(&self, since: Nanos, deadline: Nanos) -> impl Sized {
         let mut record = self.record.lock();
         record.status.listings += 1;
         record.listing = Some((since, deadline));

@@ -7,13 +7,12 @@ use std::time::Duration;
 use super::core::WatchCore;
 use super::subscriber::Subscriber;
 use super::subscriber_buffer::{Delivery, SubscriberBuffer};
-use crate::base::end::End;
 use crate::base::error::StartError;
 use crate::base::group::{Handle, ThreadGroup, ThreadGroupKind};
 use crate::base::running::Running;
 use crate::base::sync::atomic::Ordering::SeqCst;
 use crate::base::task::{Next, Task};
-use crate::base::thread::{JoinTask, Joiner};
+use crate::base::thread::Joiner;
 use crate::base::time::Nanos;
 use crate::base::wait::{AutoResetEvent, Latch};
 use crate::queue::{EnqueueMethod, Key};
@@ -100,22 +99,6 @@ impl<K: Key + Sync, T: Send + Sync + 'static> KeySource for Attached<K, T> {
     }
 }
 
-/// Joins the threads that deliver to a subscriber without its own thread.
-struct DeliveryJoiner<K, T> {
-    buffer: Arc<SubscriberBuffer<K, T>>,
-    end: Arc<End>,
-}
-
-impl<K: Key + Sync, T: Send + Sync + 'static> JoinTask for DeliveryJoiner<K, T> {
-    fn is_current(&self) -> bool {
-        self.buffer.is_delivering_here()
-    }
-
-    fn join(&self) {
-        self.end.wait_until_empty(Nanos::NEVER);
-    }
-}
-
 /// The body of a buffered subscriber's thread. An event in an empty buffer wakes it, as does the end of the watch or of
 /// the subscription.
 struct DeliveryTask<K: Key + Sync, T: Send + Sync + 'static> {
@@ -169,8 +152,11 @@ pub(super) fn start<K: Key + Sync, T: Send + Sync + 'static>(
         let one_event_per_step = clock.scheduler().is_some();
         group.start_one(&options, DeliveryTask { buffer, one_event_per_step }, event, None, on_stop)?
     } else {
-        let joiner = DeliveryJoiner { buffer, end: Arc::clone(&group.end) };
-        Handle::new(group, on_stop).with(Joiner::of_task(name, joiner))
+        let end = Arc::clone(&group.end);
+        let join = move || {
+            end.wait_until_empty(Nanos::NEVER);
+        };
+        Handle::new(group, on_stop).with(Joiner::of_task(name, move || buffer.is_delivering_here(), join))
     };
     Ok(Running::new(Subscription { source: attached, delivery }, handle.that_may_end(), Duration::MAX))
 }

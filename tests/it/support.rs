@@ -53,7 +53,7 @@ pub(crate) fn serve<K: Key>(queue: &WorkQueue<K>) -> Vec<K> {
 
 /// The counts of ready, delayed and processing keys.
 pub(crate) fn counts<K: Key>(queue: &WorkQueue<K>) -> [usize; 3] {
-    [queue.len(), queue.delayed_count(), queue.processing_count()]
+    [queue.len(), queue.metrics().delayed, queue.metrics().processing]
 }
 
 /// Shuts a queue down on drop, so that waiting threads end when a test fails.

@@ -175,7 +175,7 @@ impl FileElector {
 }
 
 impl Elector for FileElector {
-    fn candidate(&self) -> Box<dyn Candidate> {
+    fn candidate(&self) -> Box<Candidate> {
         let file = self.clone();
         let (elector, path) = (self.name.as_str(), self.path.display());
         log::info!(elector, path:%; "{elector}: campaigning for {path}");

@@ -67,12 +67,12 @@ pub trait ControllerHandleExt<K: Key> {
 
 impl<K: Key + Sync + fmt::Debug> ControllerExt<K> for ControllerBuilder<K> {
     fn own_write_bound(self, bound: Duration) -> Self {
-        self.gate(move |host| OwnWrites::new(host.queue().clock(), Some(bound)))
+        self.gate(move |queue, _resync| OwnWrites::new(queue.clock(), Some(bound)))
     }
 
     fn shards(self, shards: &Shards, hash: impl Fn(&K) -> ShardHash + Send + Sync + 'static) -> Self {
         let shards = shards.clone();
-        self.gate(move |host| ShardGate::new(&shards, hash, host.clone()))
+        self.gate(move |queue, resync| ShardGate::new(&shards, hash, queue.clone(), resync.clone()))
     }
 }
 

@@ -25,7 +25,7 @@ use super::rate::MachineTime;
 use super::trace::{TraceEntry, TurnTrace, named};
 use crate::sync::Mutex;
 use homeostat::base::ManualClock;
-use homeostat::rt::{Draws, JoinTask, Joiner, Nanos, Next, Scheduler, Task, TurnContext, panic_message};
+use homeostat::rt::{Draws, Joiner, Nanos, Next, Scheduler, Task, panic_message};
 
 /// Runs the tasks of a simulation.
 pub(crate) struct SimulationScheduler {
@@ -273,9 +273,8 @@ impl SimulationScheduler {
             let later = state.steps - step;
             state.trace.note(later, what);
         };
-        let turn = TurnContext { now: clock.nanos(), draw, say: &say };
         // A panic also ends the task.
-        let next = catch_unwind(AssertUnwindSafe(|| task.take_turn(&turn)));
+        let next = catch_unwind(AssertUnwindSafe(|| task.take_turn(clock.nanos(), draw, &say)));
         let mut task = Some(task);
         let ended = {
             let mut state = self.state.lock();
@@ -316,7 +315,9 @@ impl Scheduler for SimulationScheduler {
         let entry = TaskEntry { name: short, clock: clock.clone(), machine, task, next: Nanos::ZERO };
         state.tasks.insert(number, entry);
         drop(state);
-        Ok(Joiner::of_task(name, Ticket { scheduler: self, clock: clock.clone(), number }))
+        let ticket = Ticket { scheduler: self, clock: clock.clone(), number };
+        let asked = ticket.clone();
+        Ok(Joiner::of_task(name, move || asked.is_current(), move || ticket.join()))
     }
 
     fn pass(&self, clock: &ManualClock) {
@@ -393,13 +394,14 @@ impl SchedulerState {
 }
 
 /// Joins a task.
+#[derive(Clone)]
 struct Ticket {
     scheduler: Arc<SimulationScheduler>,
     clock: ManualClock,
     number: u64,
 }
 
-impl JoinTask for Ticket {
+impl Ticket {
     fn is_current(&self) -> bool {
         self.scheduler.state.lock().playing.last().is_some_and(|(number, _)| *number == self.number)
     }

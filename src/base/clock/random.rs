@@ -28,54 +28,7 @@ impl Clock {
                 key(item).hash(&mut hasher);
                 hasher.finish()
             };
-            for (one, other) in swaps(items.iter().map(number).collect()) {
-                items.swap(one, other);
-            }
-        }
-    }
-}
-
-/// Returns the swaps, in order, that sort a list with these numbers. A sort itself would be compiled anew for each type
-/// of items.
-fn swaps(numbers: Vec<u64>) -> Vec<(usize, usize)> {
-    let mut order: Vec<(u64, usize)> = numbers.into_iter().zip(0..).collect();
-    order.sort_unstable();
-    let mut swaps = Vec::new();
-    for start in 0..order.len() {
-        // Follows one cycle of the permutation.
-        let mut at = start;
-        loop {
-            let from = std::mem::replace(&mut order[at].1, at);
-            if from == start || from == at {
-                break;
-            }
-            swaps.push((at, from));
-            at = from;
-        }
-    }
-    swaps
-}
-
-#[cfg(all(test, not(loom)))]
-mod tests {
-    use super::swaps;
-
-    #[test]
-    fn the_swaps_sort_any_list() {
-        let mut draws = 7_u64;
-        for length in 0..40 {
-            let numbers: Vec<u64> = (0..length)
-                .map(|_| {
-                    draws = draws.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-                    (draws >> 33) % 16
-                })
-                .collect();
-            let (mut sorted, mut expected) = (numbers.clone(), numbers.clone());
-            for (one, other) in swaps(numbers) {
-                sorted.swap(one, other);
-            }
-            expected.sort_unstable();
-            assert_eq!(sorted, expected);
+            items.sort_by_cached_key(number);
         }
     }
 }

@@ -170,10 +170,10 @@ impl ThreadGroupKind {
 /// Handles an overrun.
 pub(crate) type OverrunHook = Box<dyn Fn(Overrun<'_>) + Send>;
 
-/// An active run. Dropping it ends the run. [`ThreadGroup`] has an example.
+/// An active run. Dropping it ends the run.
 #[derive(Debug)]
 #[must_use = "the run ends when this is dropped"]
-pub struct Run<'a>(&'a WorkerSlot);
+pub(crate) struct Run<'a>(&'a WorkerSlot);
 
 impl<'a> Run<'a> {
     /// Begins a run without a deadline on `slot`, in a group without a watchdog.
@@ -251,9 +251,10 @@ impl ThreadGroup {
         Run(slot)
     }
 
-    /// Begins a call on the first thread. The watchdog cancels `stop` at `deadline`, unless the run has been dropped by
-    /// then.
-    pub fn begin_call<'a>(&'a self, deadline: Nanos, stop: &CancellationToken) -> Run<'a> {
+    /// Begins a call on the first thread, which ends when the returned value is dropped. The watchdog cancels `stop` at
+    /// `deadline`, unless the call has ended by then.
+    #[must_use = "the call ends when this is dropped"]
+    pub fn begin_call<'a>(&'a self, deadline: Nanos, stop: &CancellationToken) -> impl Sized + use<'a> {
         let slot = &self.slots[0];
         let run = self.begin_until(slot, deadline, 0);
         slot.expose(stop);

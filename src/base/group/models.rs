@@ -7,7 +7,7 @@ use std::time::Duration;
 use loom::thread;
 
 use super::start::Attendance;
-use super::watchdog::Watchdog;
+use super::start::Watchdog;
 use super::{ALLOWANCE, ThreadGroup, ThreadGroupKind, WorkerSlot};
 use crate::base::cancel::CancellationToken;
 use crate::base::clock::ManualClock;
@@ -42,7 +42,7 @@ fn watchdog(group: &Arc<ThreadGroup>) -> (Watchdog, Reports) {
     let reports = Reports::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&reports);
     let report = move |overrun: super::Overrun| seen.lock().push((overrun.run, overrun.record));
-    (Watchdog::new(Arc::clone(group), Box::new(report)), reports)
+    (Watchdog { group: Arc::clone(group), report: Box::new(report) }, reports)
 }
 
 fn present(group: &Arc<ThreadGroup>) -> Attendance {

@@ -10,7 +10,7 @@ use crate::base::error::StartError;
 use crate::base::running::Runnable;
 use crate::base::spawn::spawn;
 use crate::base::sync::atomic::Ordering::Relaxed;
-use crate::base::task::{Next, Task, TurnContext};
+use crate::base::task::{Next, Task};
 use crate::base::task_thread::{TaskThread, TaskWaker};
 use crate::base::thread::{Joiner, ThreadOptions, panic_message};
 use crate::base::time::Nanos;
@@ -215,10 +215,10 @@ impl<T: Task> Task for Attending<T> {
         self.task.due(next)
     }
 
-    fn take_turn(&mut self, turn: &TurnContext<'_>) -> Next {
+    fn take_turn(&mut self, now: Nanos, draw: u64, say: &dyn Fn(String)) -> Next {
         let Self { task, attendance } = self;
         let _step = attendance.1.begin_step();
-        attendance.noting_panics(|| task.take_turn(turn))
+        attendance.noting_panics(|| task.take_turn(now, draw, say))
     }
 }
 
@@ -253,9 +253,9 @@ impl Drop for Attendance {
 /// If the slot's addition is first, the watchdog sees its run. If the watchdog's is first, the slot reads "never" or
 /// the watchdog's later store: the earliest of the deadlines that it then saw, at which it wakes. Plain loads and
 /// stores would not suffice: each side could read before its own store is visible.
-struct Watchdog {
-    group: Arc<ThreadGroup>,
-    report: OverrunHook,
+pub(super) struct Watchdog {
+    pub(super) group: Arc<ThreadGroup>,
+    pub(super) report: OverrunHook,
 }
 
 impl Watchdog {

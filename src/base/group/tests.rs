@@ -1,7 +1,7 @@
 //! The wakes of the watchdog, and refused threads.
 
 use super::start::Attendance;
-use super::watchdog::Watchdog;
+use super::start::Watchdog;
 use super::*;
 use crate::base::clock::ManualClock;
 use crate::base::running::Runnable;
@@ -15,7 +15,7 @@ fn group_of_one() -> (Arc<ThreadGroup>, Attendance, Watchdog) {
     let group = ThreadGroup::new(ThreadGroupKind::Poller, "poller".to_owned(), ManualClock::new().clock(), 1);
     let attendance = Attendance::new(Arc::clone(&group), Arc::clone(&group.slots[0]));
     assert!(group.watchdog.set(TaskWaker::without_thread(group.clock.clone())).is_ok());
-    let watchdog = Watchdog::new(Arc::clone(&group), Box::new(|_| {}));
+    let watchdog = Watchdog { group: Arc::clone(&group), report: Box::new(|_| {}) };
     (group, attendance, watchdog)
 }
 

@@ -20,8 +20,8 @@ use std::sync::Arc;
 
 use crate::base::clock::Clock;
 use crate::base::process::OwnerProcess;
-use crate::base::task::{Next, Task, TurnContext};
-use crate::base::thread::{JoinTask, Joiner, ThreadOptions, log_panic};
+use crate::base::task::{Next, Task};
+use crate::base::thread::{Joiner, ThreadOptions, log_panic};
 use crate::base::time::Nanos;
 use crate::base::wait::Monitor;
 
@@ -200,34 +200,18 @@ impl TaskWaker {
             state.due.insert((due, *id));
             Ok(())
         })?;
-        match (simulation, task) {
-            (Some((clock, scheduler)), Some(task)) => {
-                let task = SimulatedTask { task, waker: self.clone() };
-                Arc::clone(scheduler).enter(&clock, name, Box::new(task))
-            }
-            _ => Ok(Joiner::of_task(name, self.clone())),
+        if let (Some((clock, scheduler)), Some(task)) = (simulation, task) {
+            let task = SimulatedTask { task, waker: self.clone() };
+            return Arc::clone(scheduler).enter(&clock, name, Box::new(task));
         }
+        let (asked, shared, id) = (Arc::clone(shared), Arc::clone(shared), *id);
+        Ok(Joiner::of_task(name, move || asked.is_current(), move || shared.join(id)))
     }
 
     /// Triggers a step of the task, even if a step is running now.
     pub fn set(&self) {
         let now = self.shared.state.clock().nanos();
         self.shared.state.change(|state| state.bring_forward(self.id, now));
-    }
-}
-
-impl JoinTask for TaskWaker {
-    fn is_current(&self) -> bool {
-        self.shared.is_current()
-    }
-
-    /// Also joins the thread if it has been stopped, and this was its last task.
-    fn join(&self) {
-        let thread = self
-            .shared
-            .state
-            .wait_for_some(Nanos::NEVER, |state| (!state.tasks.contains_key(&self.id)).then(|| state.take_ended()));
-        thread.flatten().into_iter().for_each(Joiner::join);
     }
 }
 
@@ -319,6 +303,12 @@ impl TaskThreadShared {
     fn is_current(&self) -> bool {
         self.state.with(|state| state.thread.as_ref().is_some_and(Joiner::is_current))
     }
+
+    /// Blocks until a task has left. Also joins the thread if it has been stopped, and this was its last task.
+    fn join(&self, id: u64) {
+        let has_left = |state: &mut TaskState| (!state.tasks.contains_key(&id)).then(|| state.take_ended());
+        self.state.wait_for_some(Nanos::NEVER, has_left).flatten().into_iter().for_each(Joiner::join);
+    }
 }
 
 /// A task that the scheduler of a simulation runs, until it is dropped.
@@ -338,9 +328,9 @@ impl Task for SimulatedTask {
         if woken { Nanos::ZERO } else { self.task.due(next) }
     }
 
-    fn take_turn(&mut self, turn: &TurnContext<'_>) -> Next {
+    fn take_turn(&mut self, now: Nanos, draw: u64, say: &dyn Fn(String)) -> Next {
         self.waker.shared.state.with(|state| state.begin_step(self.waker.id));
-        self.task.take_turn(turn)
+        self.task.take_turn(now, draw, say)
     }
 }
 
@@ -355,17 +345,6 @@ impl Drop for SimulatedTask {
 mod stepped {
     use super::*;
 
-    /// Takes the place of a started thread.
-    struct Started;
-
-    impl JoinTask for Started {
-        fn is_current(&self) -> bool {
-            false
-        }
-
-        fn join(&self) {}
-    }
-
     /// Takes the place of a task.
     struct Idle;
 
@@ -379,7 +358,7 @@ mod stepped {
         /// Creates a task thread that starts no thread.
         pub(crate) fn without_thread(clock: Clock) -> Self {
             let thread = Self::new("tasks".to_owned(), ThreadOptions::new(), clock);
-            thread.shared.state.with(|state| state.thread = Some(Joiner::of_task("tasks".to_owned(), Started)));
+            thread.shared.state.with(|state| state.thread = Some(Joiner::of_task("tasks".to_owned(), || false, || ())));
             thread
         }
     }

@@ -49,7 +49,7 @@ use crate::run::fence::Fence;
 /// }
 ///
 /// impl Elector for RowElector {
-///     fn candidate(&self) -> Box<dyn Candidate> {
+///     fn candidate(&self) -> Box<Candidate> {
 ///         let (me, shared) = (self.me, self.row.clone());
 ///         Box::new(move |cx: &Context| {
 ///             let clock = cx.clock().clone();
@@ -131,7 +131,7 @@ use crate::run::fence::Fence;
 #[doc(alias = "leader election")]
 pub trait Elector: Send + Sync {
     /// Creates a candidate. Each is separate: it also waits for a term that this process already holds.
-    fn candidate(&self) -> Box<dyn Candidate>;
+    fn candidate(&self) -> Box<Candidate>;
 
     /// Blocks until this process leads, and returns its term.
     ///
@@ -144,7 +144,7 @@ pub trait Elector: Send + Sync {
         let mut candidate = self.candidate();
         loop {
             cx.check()?;
-            match candidate.try_lead(cx)? {
+            match candidate(cx)? {
                 ControlFlow::Break(term) => return Ok(term),
                 ControlFlow::Continue(after) => cx.sleep(after)?,
             }
@@ -173,24 +173,14 @@ pub trait Elector: Send + Sync {
     }
 }
 
-/// A process that wants to lead, from [`Elector::candidate`]. Closures are candidates.
-pub trait Candidate: Send {
-    /// Tries to lead, without waiting for the end of another leader's term. Returns the term of this process, or the
-    /// time after which to try again: another process leads, or the election could not be asked.
-    ///
-    /// A candidate of your own may block until `cx` is cancelled, but then it cannot run in a simulation.
-    ///
-    /// # Errors
-    ///
-    /// Returns [`ElectorError`] if the election fails. This ends the candidacy.
-    fn try_lead(&mut self, cx: &Context) -> Result<ControlFlow<Term, Duration>, ElectorError>;
-}
-
-impl<F: FnMut(&Context) -> Result<ControlFlow<Term, Duration>, ElectorError> + Send> Candidate for F {
-    fn try_lead(&mut self, cx: &Context) -> Result<ControlFlow<Term, Duration>, ElectorError> {
-        self(cx)
-    }
-}
+/// A process that wants to lead, from [`Elector::candidate`].
+///
+/// The function tries to lead, without waiting for the end of another leader's term. It returns the term of this
+/// process, or the time after which to try again: another process leads, or the election could not be asked. An error
+/// means that the election has failed, and ends the candidacy.
+///
+/// A candidate of your own may block until its context is cancelled, but then it cannot run in a simulation.
+pub type Candidate = dyn FnMut(&Context) -> Result<ControlFlow<Term, Duration>, ElectorError> + Send;
 
 /// The lock or lease behind a [`Term`]. Dropping it resigns, unless the leadership was lost.
 ///

@@ -9,7 +9,7 @@ use super::{Queue, SECOND, explore, queue};
 use crate::base::clock::ManualClock;
 use crate::base::time::Nanos;
 use crate::base::wait::AutoResetEvent;
-use crate::queue::error::DequeueError;
+use crate::queue::DequeueError;
 use crate::queue::{Claim, Enqueue, EnqueueOutcome, KeyState, NoClaim, PendingRerun, Shutdown};
 
 /// The end of the second that most models pass. Timeouts use this time instead of a duration, because a thread may

@@ -12,8 +12,8 @@ use super::{Busy, Fixed, Queue, Seen, explore, queue};
 use crate::base::clock::ManualClock;
 use crate::base::sync::atomic::AtomicBool;
 use crate::base::time::Nanos;
+use crate::queue::DequeueError;
 use crate::queue::claim::BUSY;
-use crate::queue::error::TryDequeueError;
 use crate::queue::{Claim, Enqueue, EnqueueOutcome, KeyState, NoClaim, PendingRerun, Shutdown, WorkQueue};
 
 /// Starts a consumer that takes one key and keeps its claim.
@@ -196,7 +196,7 @@ fn taking_a_key_without_sleeping_leaves_no_consumer_asleep_beside_a_ready_key() 
             }
             Err(error) => {
                 seen.note("came too delay");
-                assert_eq!(error, TryDequeueError::Empty);
+                assert_eq!(error, DequeueError::Empty);
             }
         }
         queue.enqueue(2);

@@ -19,9 +19,9 @@ mod tests;
 
 use std::time::Duration;
 
-use self::closing::DroppedRuns;
 use super::index::{RecordIndex, Vacancy};
 use super::levels::PriorityLevels;
+use super::report::DroppedRuns;
 use super::request::{EnqueueOutcome, EnqueueRequest, Shutdown};
 use super::slab::{Slab, Taken};
 use super::state::{Bounds, Ending, LineState, Phase, RecordState, RerunKind};

@@ -96,7 +96,7 @@ fn delays_of_several_queues_end_on_one_shared_timer_thread() {
         let claim = queue.dequeue_timeout(PATIENCE).unwrap();
         assert_eq!(*claim, 'd');
         claim.done();
-        assert_eq!(queue.delayed_count(), 1);
+        assert_eq!(queue.metrics().delayed, 1);
     }
 }
 

@@ -43,7 +43,7 @@ use crate::base::group::{Overrun, Run, ThreadGroup, WorkerSlot};
 use crate::base::sync::atomic::AtomicBool;
 use crate::base::sync::atomic::Ordering::{AcqRel, Relaxed};
 use crate::base::sync::{Mutex, MutexGuard};
-use crate::base::task::{Next, Task, TurnContext};
+use crate::base::task::{Next, Task};
 use crate::base::thread::ThreadOptions;
 use crate::base::time::Nanos;
 use crate::base::wait::{WaiterCounts, Waiters};
@@ -282,7 +282,7 @@ impl Task for PoolTask {
     }
 
     /// Runs one key.
-    fn take_turn(&mut self, turn: &TurnContext<'_>) -> Next {
+    fn take_turn(&mut self, _now: Nanos, draw: u64, say: &dyn Fn(String)) -> Next {
         let Self { pool, number } = self;
         if pool.group.is_stopping() {
             return Next::Finished;
@@ -292,8 +292,8 @@ impl Task for PoolTask {
             (pool.take(&mut state, *number), Arc::clone(&state.slots[*number].stuck))
         };
         if let Some(found) = found {
-            if let Some(key) = found.2.shuffle(turn.draw) {
-                (turn.say)(key);
+            if let Some(key) = found.2.shuffle(draw) {
+                say(key);
             }
             pool.serve(*number, &stuck, found);
         }

@@ -275,13 +275,13 @@ fn a_suspended_controller_takes_no_key_wherever_its_threads_are() {
             thread::yield_now();
         }
         running.suspend_all();
-        until("no key is being processed", || running.queue().processing_count() == 0);
+        until("no key is being processed", || running.queue().metrics().processing == 0);
         shut.store(true, SeqCst);
         running.enqueue(round + 1);
         for _ in 0..round % 5 {
             thread::yield_now();
         }
-        assert_eq!(running.queue().processing_count(), 0);
+        assert_eq!(running.queue().metrics().processing, 0);
         shut.store(false, SeqCst);
         running.resume_all();
     }

@@ -38,7 +38,7 @@ impl Drop for ScriptedLeadership {
 struct Unopposed;
 
 impl Elector for Unopposed {
-    fn candidate(&self) -> Box<dyn Candidate> {
+    fn candidate(&self) -> Box<Candidate> {
         Box::new(|_: &Context| Ok(ControlFlow::Break(Term::new("always", ()))))
     }
 }

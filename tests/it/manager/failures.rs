@@ -369,7 +369,7 @@ fn a_panic_in_a_method_of_a_component_keeps_no_other_component_from_its_stop() {
 fn a_panic_of_an_elector_at_the_start_is_a_failure() {
     struct Panics;
     impl Elector for Panics {
-        fn candidate(&self) -> Box<dyn homeostat::manager::Candidate> {
+        fn candidate(&self) -> Box<homeostat::manager::Candidate> {
             panic!("out of luck")
         }
     }

@@ -58,7 +58,7 @@ impl TermLimit for RowLimit {
 }
 
 impl Elector for RowElector {
-    fn candidate(&self) -> Box<dyn Candidate> {
+    fn candidate(&self) -> Box<Candidate> {
         let row = self.clone();
         Box::new(move |cx: &Context| {
             let clock = cx.clock().clone();

@@ -27,7 +27,7 @@ type Notes = Arc<Mutex<Vec<String>>>;
 struct ElectorFn<F>(F);
 
 impl<F: Fn(&Context) -> Result<Term, ElectorError> + Clone + Send + Sync + 'static> Elector for ElectorFn<F> {
-    fn candidate(&self) -> Box<dyn homeostat::manager::Candidate> {
+    fn candidate(&self) -> Box<homeostat::manager::Candidate> {
         let campaign = self.0.clone();
         Box::new(move |cx: &Context| campaign(cx).map(ControlFlow::Break))
     }

@@ -271,7 +271,7 @@ impl ScriptedElector {
 }
 
 impl Elector for ScriptedElector {
-    fn candidate(&self) -> Box<dyn Candidate> {
+    fn candidate(&self) -> Box<Candidate> {
         let (lead, lost, resigned) = (self.lead.clone(), Arc::clone(&self.lost), Arc::clone(&self.resigned));
         Box::new(move |cx: &Context| {
             let cancelled = cx.token().clone();
@@ -379,7 +379,7 @@ fn a_campaign_ends_with_the_manager() {
 struct PatientElector(ScriptedElector);
 
 impl Elector for PatientElector {
-    fn candidate(&self) -> Box<dyn Candidate> {
+    fn candidate(&self) -> Box<Candidate> {
         self.0.candidate()
     }
 

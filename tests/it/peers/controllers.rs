@@ -136,7 +136,7 @@ fn a_failed_key_is_tried_again_and_the_others_are_run_meanwhile() {
     let seen: Vec<_> = rig.reported.try_iter().map(|report| (report.key, report.at)).collect();
     assert_eq!(seen, [("broken", 0), ("fine", 0), ("broken", 1)]);
     assert_eq!((vms.metrics().runs.retries, vms.metrics().runs.successes), (1, 2));
-    assert!(vms.queue().is_empty() && vms.queue().delayed_count() == 0);
+    assert!(vms.queue().is_empty() && vms.queue().metrics().delayed == 0);
 }
 
 /// "should time out if `ReconciliationTimeout` is set", "should increment when … timeout hits `DeadlineExceeded`",
@@ -290,7 +290,7 @@ fn a_stopped_controller_ends_although_keys_are_ready() {
     assert_eq!((vms.enqueue("four"), vms.queue().len()), (EnqueueOutcome::Closed, 0));
     director.cue();
     vms.join_timeout(Duration::MAX).unwrap();
-    assert_eq!((vms.metrics().runs.runs(), vms.queue().delayed_count(), vms.queue().processing_count()), (1, 0, 0));
+    assert_eq!((vms.metrics().runs.runs(), vms.queue().metrics().delayed, vms.queue().metrics().processing), (1, 0, 0));
     assert!(rig.pool.overdue().is_empty());
 }
 

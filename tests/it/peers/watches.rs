@@ -151,7 +151,7 @@ fn a_reconciler_that_changes_its_watched_value_and_fails_backs_off() {
     // Waits for the end of the first run.
     until("the first run has ended", || workers.metrics().runs() >= 1);
     for tries in 1..6_u32 {
-        until("the key backs off", || queue.delayed_count() > 0);
+        until("the key backs off", || queue.metrics().delayed > 0);
         clock.wait_for_sleepers(1);
         assert_eq!(push.watch().store().get("vm-1").as_deref(), Some(&tries));
         clock.advance(2_u32.pow(tries - 1) * SECOND);

@@ -12,7 +12,7 @@ use homeostat::base::OnCancel;
 use homeostat::manager::{ElectorError, Holder, Term};
 use homeostat::queue::{
     DequeueError, DrainReport, DroppedRun, EnqueueMethod, EnqueueRequest, FastState, KeyState, PendingRerun,
-    STARVATION_BOUND, Tally, TryDequeueError, View, WorkQueueBuilder,
+    STARVATION_BOUND, Tally, View, WorkQueueBuilder,
 };
 use homeostat::watch::{ChangeCounts, EventKind, Index, Push, PushMessage, Subscription, WatchBuilder};
 use homeostat::{
@@ -66,7 +66,7 @@ fn public_types_are_send_and_sync() {
     shared::<Holder>();
     shared::<ElectorError>();
     sent::<Term>();
-    shared::<(DequeueError, TryDequeueError)>();
+    shared::<DequeueError>();
     #[cfg(unix)]
     shared::<homeostat::rt::Joiner>();
 }
@@ -178,12 +178,10 @@ fn error_texts_are_lower_case_without_a_full_stop() {
         assert!(boxed.source().is_none());
         assert!(io::Error::other(boxed).to_string() == text);
     }
-    check(DequeueError);
-    check(TryDequeueError::Empty);
-    check(TryDequeueError::Closed);
+    check(DequeueError::Empty);
+    check(DequeueError::Closed);
     // Equal facts have equal texts.
-    assert_eq!(DequeueError.to_string(), TryDequeueError::Closed.to_string());
-    assert_ne!(TryDequeueError::Empty.to_string(), TryDequeueError::Closed.to_string());
+    assert_ne!(DequeueError::Empty.to_string(), DequeueError::Closed.to_string());
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use homeostat::controller::{ControllerError, WaitError};
 use homeostat::manager::{ElectorError, Term};
-use homeostat::queue::{DequeueError, TryDequeueError};
+use homeostat::queue::DequeueError;
 use homeostat::rt::{Chain, Echo};
 use homeostat::run::{Cancelled, RetryAfter, muted};
 use homeostat::{BoxError, Component, Context, Manager, RequeueAfter, StartError, terminal};
@@ -23,8 +23,8 @@ fn errors_print_their_text_and_their_causes() {
     term.lost().cancel();
     let lost = term.check().unwrap_err();
     let found = texts(&[
-        &DequeueError,
-        &TryDequeueError::Empty,
+        &DequeueError::Closed,
+        &DequeueError::Empty,
         &StartError::setting("period", &Duration::ZERO, "longer than zero"),
         &StartError::unavailable("cannot listen on 127.0.0.1:80", denied()),
         &ElectorError::from(Cancelled::Aborted),

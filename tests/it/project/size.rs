@@ -12,13 +12,13 @@ use super::tidy::{Source, read, room};
 const ROOMS: [&str; 7] = ["base", "queue", "run", "watch", "controller", "manager", "rt"];
 
 /// The most lines of code that a build without features compiles.
-const MOST_LINES: usize = 15_099;
+const MOST_LINES: usize = 14_851;
 
 /// The most public types and traits, with all features. Aliases of other types do not count.
-const MOST_TYPES: usize = 126;
+const MOST_TYPES: usize = 119;
 
 /// The most files that a section of `ARCHITECTURE.md` about a path names.
-const MOST_FILES: [(&str, usize); 2] = [("The path of a key", 31), ("The path of a stop", 30)];
+const MOST_FILES: [(&str, usize); 2] = [("The path of a key", 29), ("The path of a stop", 29)];
 
 /// The feature of the core itself.
 const CORE_FEATURES: [&str; 1] = ["signals"];

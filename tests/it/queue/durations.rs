@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use homeostat::queue::{DequeueError, DroppedRun, KeyState, PendingRerun, TryDequeueError};
+use homeostat::queue::{DequeueError, DroppedRun, KeyState, PendingRerun};
 use homeostat::{Claim, Enqueue, EnqueueOutcome, Exponential, ManualClock, Reasons, Shutdown, WorkQueue};
 
 use crate::support::{Close, HOUR, SECOND, counts, held, held_builder, serve, take};
@@ -181,7 +181,7 @@ fn a_dequeue_with_the_longest_timeout_blocks_until_another_thread_wakes_it() {
             queue.enqueue(1);
             until("the key is served", || !queue.contains(&1));
             drop(close);
-            assert_eq!(consumer.join().unwrap(), (Ok(()), Err(TryDequeueError::Closed)));
+            assert_eq!(consumer.join().unwrap(), (Ok(()), Err(DequeueError::Closed)));
         });
     }
 }
@@ -189,7 +189,7 @@ fn a_dequeue_with_the_longest_timeout_blocks_until_another_thread_wakes_it() {
 #[test]
 fn a_dequeue_with_a_timeout_of_zero_does_not_block() {
     for queue in [WorkQueue::new(), held().1] {
-        assert_eq!(queue.dequeue_timeout(Duration::ZERO).unwrap_err(), TryDequeueError::Empty);
+        assert_eq!(queue.dequeue_timeout(Duration::ZERO).unwrap_err(), DequeueError::Empty);
         queue.enqueue(1);
         assert_eq!(queue.dequeue_timeout(Duration::ZERO).map(Claim::done), Ok(()));
     }
@@ -204,7 +204,7 @@ fn a_drain_with_the_longest_timeout_blocks_until_the_last_claim_ends() {
         let claim = take(&queue);
         thread::scope(|scope| {
             let drain = scope.spawn(|| queue.drain(Duration::MAX));
-            assert_eq!(queue.dequeue().unwrap_err(), DequeueError);
+            assert_eq!(queue.dequeue().unwrap_err(), DequeueError::Closed);
             if !on_system_clock {
                 clock.wait_for_sleepers(1);
                 run_out(&clock);
@@ -229,7 +229,7 @@ fn a_drain_with_a_timeout_of_zero_reports_at_once_and_the_queue_still_serves() {
         assert_eq!((report.ready, report.processing), (vec![2, 3], vec![1]));
         assert_eq!(serve(&queue), [2, 3]);
         claim.done();
-        assert_eq!(queue.try_dequeue().unwrap_err(), TryDequeueError::Closed);
+        assert_eq!(queue.try_dequeue().unwrap_err(), DequeueError::Closed);
     }
 }
 

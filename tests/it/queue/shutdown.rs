@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use homeostat::Shutdown::{Discard, RunDelayedNow, ServeReady};
-use homeostat::queue::{DequeueError, DroppedRun, EnqueueMethod, TryDequeueError};
+use homeostat::queue::{DequeueError, DroppedRun, EnqueueMethod};
 use homeostat::{Claim, Enqueue, EnqueueOutcome, ManualClock, Shutdown, WorkQueue};
 
 use parking_lot::Mutex;
@@ -62,13 +62,13 @@ fn every_shutdown_in_every_state() {
 
             if let Some(claim) = claim {
                 // Consumers wait for a pending rerun.
-                let error = if done == Is::Ready { TryDequeueError::Empty } else { TryDequeueError::Closed };
+                let error = if done == Is::Ready { DequeueError::Empty } else { DequeueError::Closed };
                 assert_eq!(bench.queue.try_dequeue().unwrap_err(), error, "{mode:?} of {before:?}");
                 claim.done();
             }
             assert_eq!(bench.is('k'), done, "{mode:?} of {before:?}");
             assert_eq!(bench.line(), if done == Is::Ready { "k" } else { "" });
-            assert_eq!(bench.queue.try_dequeue().unwrap_err(), TryDequeueError::Closed);
+            assert_eq!(bench.queue.try_dequeue().unwrap_err(), DequeueError::Closed);
             let report = bench.queue.drain(Duration::MAX);
             assert_eq!((report.is_drained(), report.dropped), (true, dropped));
         }
@@ -97,7 +97,7 @@ fn a_requeue_or_retry_after_a_shutdown_is_not_run_and_reported() {
             end(claim.unwrap());
             let report = bench.queue.drain(Duration::MAX);
             assert_eq!(report.dropped, Vec::from_iter(dropped.map(|wake| ('k', wake))), "after {mode:?}");
-            assert_eq!((bench.is('k'), bench.queue.delayed_count()), (Is::Idle, 0));
+            assert_eq!((bench.is('k'), bench.queue.metrics().delayed), (Is::Idle, 0));
         }
     }
 }
@@ -134,7 +134,7 @@ fn delayed_keys_run_at_once_in_due_order() {
     bench.claim('x').cool_down(secs(10));
     bench.queue.enqueue('0');
     bench.queue.shutdown(RunDelayedNow);
-    assert_eq!((bench.queue.delayed_count(), bench.queue.next_due()), (0, None));
+    assert_eq!((bench.queue.metrics().delayed, bench.queue.next_due()), (0, None));
     assert_eq!(bench.line(), "0abcdz");
 }
 
@@ -215,12 +215,12 @@ fn cancel_works_after_a_shutdown() {
         let (bench, _) = alone(Is::Ready);
         bench.queue.shutdown(mode);
         assert_eq!(bench.named(bench.queue.cancel(&'k')), Is::Ready);
-        assert_eq!(bench.queue.try_dequeue().unwrap_err(), TryDequeueError::Closed);
+        assert_eq!(bench.queue.try_dequeue().unwrap_err(), DequeueError::Closed);
 
         let (bench, claim) = alone(Is::Soft);
         bench.queue.shutdown(mode);
         assert_eq!(bench.named(bench.queue.cancel(&'k')), Is::Soft);
-        assert_eq!(bench.queue.dequeue().unwrap_err(), DequeueError, "no rerun is left to wait for");
+        assert_eq!(bench.queue.dequeue().unwrap_err(), DequeueError::Closed, "no rerun is left to wait for");
         claim.unwrap().done();
         assert_eq!(bench.is('k'), Is::Idle);
     }
@@ -238,10 +238,10 @@ fn cancel_works_after_a_shutdown() {
 fn every_dequeue_returns_closed_once_no_key_will_come() {
     let bench = Bench::new();
     bench.queue.shutdown(ServeReady);
-    assert_eq!(bench.queue.dequeue().unwrap_err(), DequeueError);
-    assert_eq!(bench.queue.try_dequeue().unwrap_err(), TryDequeueError::Closed);
-    assert_eq!(bench.queue.dequeue_timeout(ZERO).unwrap_err(), TryDequeueError::Closed);
-    assert_eq!(Bench::new().queue.dequeue_timeout(ZERO).unwrap_err(), TryDequeueError::Empty);
+    assert_eq!(bench.queue.dequeue().unwrap_err(), DequeueError::Closed);
+    assert_eq!(bench.queue.try_dequeue().unwrap_err(), DequeueError::Closed);
+    assert_eq!(bench.queue.dequeue_timeout(ZERO).unwrap_err(), DequeueError::Closed);
+    assert_eq!(Bench::new().queue.dequeue_timeout(ZERO).unwrap_err(), DequeueError::Empty);
 }
 
 /// client-go's drain returned while keys were in line (kubernetes #141079).
@@ -332,7 +332,7 @@ fn a_shutdown_wakes_consumers_that_will_get_no_key() {
             bench.clock.wait_for_sleepers(3);
             bench.queue.shutdown(mode);
             for consumer in consumers {
-                assert_eq!(consumer.join().unwrap(), Err(DequeueError), "{mode:?}");
+                assert_eq!(consumer.join().unwrap(), Err(DequeueError::Closed), "{mode:?}");
             }
         });
     }
@@ -372,7 +372,7 @@ fn claims_may_outlive_all_handles() {
     let again = first.done_and_next().unwrap();
     assert_eq!(*again, 'k');
     clock.advance(secs(10));
-    assert_eq!(again.done_and_next().unwrap_err(), TryDequeueError::Closed);
+    assert_eq!(again.done_and_next().unwrap_err(), DequeueError::Closed);
     assert_eq!(clock.next_alarm(), None);
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use homeostat::EnqueueOutcome::{self, Held, Ignored, Merged, Queued, Rerun, Scheduled};
-use homeostat::queue::{EnqueueMethod, TryDequeueError};
+use homeostat::queue::{DequeueError, EnqueueMethod};
 use homeostat::{Claim, Enqueue, Exponential};
 
 use super::letters::{Bench, Is, NEVER, ZERO, secs};
@@ -129,7 +129,7 @@ fn every_state_is_counted() {
         let bench = Bench::new();
         let _claim = bench.bring(state);
         let queue = &bench.queue;
-        assert_eq!((queue.len(), queue.delayed_count(), queue.processing_count()), counts, "{state:?}");
+        assert_eq!((queue.len(), queue.metrics().delayed, queue.metrics().processing), counts, "{state:?}");
         let next_due = queue.next_due().map(|at| (at - bench.origin).as_secs());
         assert_eq!(next_due, (state == Is::Delayed(T)).then_some(T), "{state:?}");
         assert!(!queue.is_empty());
@@ -220,7 +220,7 @@ fn every_ending_with_every_rerun() {
             let bench = bench_of_endings();
             end(bench.bring(rerun).unwrap());
             assert_eq!(bench.is('k'), after, "{name} with {rerun:?}");
-            assert_eq!(bench.queue.processing_count(), 0);
+            assert_eq!(bench.queue.metrics().processing, 0);
             assert_eq!(bench.line(), line, "{name} with {rerun:?}");
         }
     }
@@ -276,7 +276,7 @@ fn done_and_next_with_every_rerun() {
         let others = bench.claims();
         match (claim.done_and_next(), next) {
             (Ok(claim), Some(key)) => assert_eq!(*claim, key, "{rerun:?}"),
-            (Err(error), None) => assert_eq!(error, TryDequeueError::Empty, "{rerun:?}"),
+            (Err(error), None) => assert_eq!(error, DequeueError::Empty, "{rerun:?}"),
             (result, _) => panic!("{result:?} with {rerun:?}"),
         }
         drop(others);
@@ -307,7 +307,7 @@ fn a_delay_comes_at_its_nanosecond_and_at_the_tail() {
 fn a_delay_without_end_never_fires() {
     let bench = Bench::new();
     bench.queue.enqueue_after('k', Duration::MAX);
-    assert_eq!((bench.queue.delayed_count(), bench.queue.next_due()), (1, None));
+    assert_eq!((bench.queue.metrics().delayed, bench.queue.next_due()), (1, None));
     bench.queue.enqueue_after('a', SOON);
     assert_eq!(bench.queue.next_due(), Some(bench.origin + secs(1_050)));
     bench.clock.advance(Duration::MAX);

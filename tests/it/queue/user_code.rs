@@ -232,7 +232,7 @@ fn still_serves(queue: &WorkQueue<Key>, expected: &[u32]) {
         claim.done();
     }
     assert_eq!(line, expected);
-    assert_eq!((queue.processing_count(), queue.enqueue(Key(9))), (0, EnqueueOutcome::Queued));
+    assert_eq!((queue.metrics().processing, queue.enqueue(Key(9))), (0, EnqueueOutcome::Queued));
     queue.try_dequeue().unwrap().done();
 }
 
@@ -341,7 +341,7 @@ fn done_and_next_with_a_clone_that_panics_ends_the_claim() {
     catch_unwind(AssertUnwindSafe(|| drop(claim.done_and_next()))).unwrap_err();
     drop(QUEUE.take());
     assert_eq!(LOOKED.get(), 2, "the queue's copy and the claim's");
-    assert_eq!((queue.len(), queue.processing_count(), queue.delayed_count()), (0, 0, 1));
+    assert_eq!((queue.len(), queue.metrics().processing, queue.metrics().delayed), (0, 0, 1));
 }
 
 /// A queue forgets a key on its timer thread when the cool-down of the key ends.

@@ -5,7 +5,7 @@ use std::thread::{self, Scope, ScopedJoinHandle};
 use std::time::Duration;
 
 use homeostat::Priority::High;
-use homeostat::queue::{EnqueueMethod, TryDequeueError};
+use homeostat::queue::{DequeueError, EnqueueMethod};
 use homeostat::{Claim, Enqueue, Shutdown};
 
 use super::letters::{Bench, Is, secs};
@@ -134,7 +134,7 @@ fn a_timeout_is_by_the_queue_s_clock() {
         bench.clock.advance(secs(9));
         assert_eq!(bench.clock.sleepers(), 1);
         bench.clock.advance(secs(1));
-        assert_eq!(consumer.join().unwrap(), Err(TryDequeueError::Empty));
+        assert_eq!(consumer.join().unwrap(), Err(DequeueError::Empty));
 
         let consumer = wait();
         bench.clock.wait_for_sleepers(1);
@@ -143,7 +143,7 @@ fn a_timeout_is_by_the_queue_s_clock() {
         assert_eq!(bench.clock.sleepers(), 0);
     });
     assert!(matches!(bench.is('k'), Is::Delayed(_)), "a dropped claim backs off");
-    assert_eq!(bench.queue.dequeue_timeout(Duration::ZERO).unwrap_err(), TryDequeueError::Empty);
+    assert_eq!(bench.queue.dequeue_timeout(Duration::ZERO).unwrap_err(), DequeueError::Empty);
 }
 
 /// A key becomes ready at the instant of the timeout. The consumer looks again before it gives up.

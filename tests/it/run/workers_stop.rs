@@ -65,7 +65,7 @@ fn stopped_workers_finish_their_runs_and_take_no_further_key() {
     workers.join().unwrap();
     assert!(director.is_quiet());
     assert_eq!(queue.state("c"), KeyState::Ready(Priority::Normal));
-    assert_eq!((queue.len(), queue.processing_count(), clock.sleepers()), (1, 0, 0));
+    assert_eq!((queue.len(), queue.metrics().processing, clock.sleepers()), (1, 0, 0));
 }
 
 #[test]

@@ -175,5 +175,5 @@ fn two_sets_of_workers_run_no_key_twice_at_once_and_forget_none() {
     // Without reruns the test proves nothing, because requests for queued keys meet no run.
     let reruns = checker.reruns.load(SeqCst);
     assert!(reruns > 100, "only {reruns} requests met a run under way");
-    assert!(queue.is_empty() && queue.delayed_count() == 0 && queue.processing_count() == 0);
+    assert!(queue.is_empty() && queue.metrics().delayed == 0 && queue.metrics().processing == 0);
 }

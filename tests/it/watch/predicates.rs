@@ -1,6 +1,7 @@
 //! Predicates: the truth table of deletions, and test cases ported from controller-runtime's
 //! `pkg/predicate/predicate_test.go` (Apache-2.0) and kube-rs's `runtime/src/utils/predicate.rs` (Apache-2.0).
 
+use std::ops::Not;
 use std::sync::Arc;
 
 use homeostat::watch::EventKind;

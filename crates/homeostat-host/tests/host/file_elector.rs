@@ -308,7 +308,7 @@ fn a_candidate_survives_errors_after_its_first_try() {
     let (standby, clock) = (elector(&path, "standby"), ManualClock::new());
     let cx = Context::detached_with(clock.clock(), CancellationToken::new());
     let mut candidate = standby.candidate();
-    let mut tries = |count: usize| -> Vec<_> { (0..count).map(|_| candidate.try_lead(&cx)).collect() };
+    let mut tries = |count: usize| -> Vec<_> { (0..count).map(|_| candidate(&cx)).collect() };
     let waits =
         |tried: &Result<ControlFlow<Term, Duration>, ElectorError>| matches!(tried, Ok(ControlFlow::Continue(SECOND)));
     assert!(tries(1).iter().all(waits));
@@ -336,6 +336,6 @@ fn an_error_at_the_first_try_ends_the_candidacy() {
     let folder = tempfile::tempdir().unwrap();
     let mut candidate = FileElector::new(folder.path().join("missing/leader.lock")).candidate();
     for _ in 0..2 {
-        assert!(!candidate.try_lead(&Context::detached()).unwrap_err().is_cancelled());
+        assert!(!candidate(&Context::detached()).unwrap_err().is_cancelled());
     }
 }

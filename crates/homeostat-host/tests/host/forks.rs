@@ -18,7 +18,7 @@ fn elected(elector: &FileElector) -> Term {
 
 /// Tries once to lead. The lock belongs to the open file, so this elector acts like another process.
 fn another_leads(elector: &FileElector) -> Option<Term> {
-    match elector.candidate().try_lead(&Context::detached()).unwrap() {
+    match elector.candidate()(&Context::detached()).unwrap() {
         ControlFlow::Break(term) => Some(term),
         ControlFlow::Continue(_) => None,
     }

@@ -13,7 +13,7 @@ use crate::sync::Mutex;
 use crate::{Client, ObjectKey};
 use homeostat::base::StartError;
 use homeostat::manager::{Candidate, Elector, Holder, Leadership, Term};
-use homeostat::run::{BoxError, Context};
+use homeostat::run::BoxError;
 
 /// Elects a leader among processes on several machines, by a `Lease` object (`coordination.k8s.io/v1`) in a client.
 ///
@@ -161,8 +161,26 @@ impl LeaseElector {
 }
 
 impl Elector for LeaseElector {
-    fn candidate(&self) -> Box<dyn Candidate> {
-        Box::new(LeaseCandidate { shared: Arc::clone(&self.shared), session: None })
+    fn candidate(&self) -> Box<Candidate> {
+        let (shared, mut kept) = (Arc::clone(&self.shared), None);
+        Box::new(move |cx| {
+            let mut session = kept.take().unwrap_or_else(|| {
+                let session = LeaseSession::new(&shared, cx.clock());
+                let elector = session.elector.as_str();
+                log::info!(elector; "{elector}: campaigning for the lease");
+                session
+            });
+            let pause = session.advance(|machine| machine.term().is_some());
+            if let Some((number, work_ends)) = session.term() {
+                let term = LimitedTerm::new(number, session.clock.clone(), work_ends);
+                let (elector, fence) = (session.elector.clone(), term.fence().clone());
+                let leadership = LeaseLeadership { session, term, pause: Duration::ZERO };
+                return Ok(ControlFlow::Break(Term::fenced(elector, fence, leadership)));
+            }
+            let pause = if let LeasePause::For(pause) = pause { pause } else { shared.timing.retry };
+            kept = Some(session);
+            Ok(ControlFlow::Continue(pause))
+        })
     }
 
     fn leader(&self) -> Option<Holder> {
@@ -175,32 +193,6 @@ impl Elector for LeaseElector {
 
     fn longest_call(&self) -> Duration {
         self.shared.timing.call
-    }
-}
-
-struct LeaseCandidate {
-    shared: Arc<LeaseShared>,
-    session: Option<LeaseSession>,
-}
-
-impl Candidate for LeaseCandidate {
-    fn try_lead(&mut self, cx: &Context) -> Result<ControlFlow<Term, Duration>, homeostat::manager::ElectorError> {
-        let mut session = self.session.take().unwrap_or_else(|| {
-            let session = LeaseSession::new(&self.shared, cx.clock());
-            let elector = session.elector.as_str();
-            log::info!(elector; "{elector}: campaigning for the lease");
-            session
-        });
-        let pause = session.advance(|machine| machine.term().is_some());
-        if let Some((number, work_ends)) = session.term() {
-            let term = LimitedTerm::new(number, session.clock.clone(), work_ends);
-            let (elector, fence) = (session.elector.clone(), term.fence().clone());
-            let leadership = LeaseLeadership { session, term, pause: Duration::ZERO };
-            return Ok(ControlFlow::Break(Term::fenced(elector, fence, leadership)));
-        }
-        let pause = if let LeasePause::For(pause) = pause { pause } else { self.shared.timing.retry };
-        self.session = Some(session);
-        Ok(ControlFlow::Continue(pause))
     }
 }
 

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, SystemTime};
 
 use homeostat::base::{ManualClock, ThreadOptions};
-use homeostat::rt::{Joiner, Nanos, Next, Scheduler, Task, TurnContext};
+use homeostat::rt::{Joiner, Nanos, Next, Scheduler, Task};
 
 /// Returns options with which the system refuses each thread, and the names of the started threads. The names end once
 /// the options are dropped.
@@ -69,7 +69,7 @@ impl Scheduler for Refusals {
                     pause();
                     continue;
                 }
-                match task.take_turn(&TurnContext { now, draw: 0, say: &|_| () }) {
+                match task.take_turn(now, 0, &|_| ()) {
                     Next::At(time) => next = time,
                     Next::Finished => return,
                 }

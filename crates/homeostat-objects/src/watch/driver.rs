@@ -13,7 +13,7 @@ use crate::repetition::ObservedCalls;
 use crate::stream::StreamItem;
 use crate::{Api, ClientError, Object, ObjectKey, ObjectRef, ObjectStream, Query, SharedObject};
 use homeostat::base::CancellationToken;
-use homeostat::rt::{Chain, Nanos, Next, Rounded, SourceState, Task, ThreadGroup, TurnContext, panic_message};
+use homeostat::rt::{Chain, Nanos, Next, Rounded, SourceState, Task, ThreadGroup, panic_message};
 use homeostat::watch::Push;
 
 /// A resumed stream that has not failed for this long counts as healthy.
@@ -328,7 +328,7 @@ impl<T: Object> Task for WatchDriver<T> {
     }
 
     /// Handles one event.
-    fn take_turn(&mut self, _turn: &TurnContext<'_>) -> Next {
+    fn take_turn(&mut self, _now: Nanos, _draw: u64, _say: &dyn Fn(String)) -> Next {
         let polled = self.polled.take();
         self.advance(|driver, stream, until| {
             if polled.is_none() && driver.group.clock.reached(until) {

@@ -109,7 +109,7 @@ fn a_missing_namespace_is_logged_once_and_named() {
     let mut candidate = elector.candidate();
     let cx = Context::detached_with(clock.clock(), CancellationToken::new());
     for _ in 0..60 {
-        let Ok(ControlFlow::Continue(after)) = candidate.try_lead(&cx) else { panic!("nothing can be created") };
+        let Ok(ControlFlow::Continue(after)) = candidate(&cx) else { panic!("nothing can be created") };
         clock.advance(after);
     }
     let warnings = logs.at(Level::Warn);
@@ -117,7 +117,7 @@ fn a_missing_namespace_is_logged_once_and_named() {
     assert!(warnings[0].message.ends_with("does its namespace exist?"), "{warnings:?}");
     assert!(!logs.all().iter().any(|line| line.message.contains("again")));
     client.heal();
-    assert!(matches!(candidate.try_lead(&cx), Ok(ControlFlow::Break(_))));
+    assert!(matches!(candidate(&cx), Ok(ControlFlow::Break(_))));
     assert!(logs.at(Level::Info).iter().any(|line| line.message.ends_with("the lease can be written again")));
 }
 
@@ -180,10 +180,10 @@ fn a_slow_end_of_work_keeps_the_lease() {
             version() != before
         });
         theirs.advance(2 * SECOND);
-        assert!(matches!(other.try_lead(&cx), Ok(ControlFlow::Continue(_))));
+        assert!(matches!(other(&cx), Ok(ControlFlow::Continue(_))));
     }
     drop(finish);
     running.join().unwrap();
     theirs.advance(SECOND);
-    assert!(matches!(other.try_lead(&cx), Ok(ControlFlow::Break(_))));
+    assert!(matches!(other(&cx), Ok(ControlFlow::Break(_))));
 }

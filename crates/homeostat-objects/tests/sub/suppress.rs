@@ -286,7 +286,7 @@ fn the_policy_of_the_controller_decides_the_delay() {
     for delay in [1, 2, 4] {
         let (at, attempt) = reported.recv_timeout(seconds(60)).unwrap();
         seen.push(((at - start).as_secs(), attempt));
-        until("the retry is scheduled", || handle.queue().delayed_count() > 0 && !handle.failing().is_empty());
+        until("the retry is scheduled", || handle.queue().metrics().delayed > 0 && !handle.failing().is_empty());
         clock.advance(seconds(delay));
     }
     assert_eq!(seen, [(0, 1), (1, 2), (3, 3)]);

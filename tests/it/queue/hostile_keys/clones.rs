@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 use std::time::Duration;
 
-use homeostat::queue::{DroppedRun, TryDequeueError};
+use homeostat::queue::{DequeueError, DroppedRun};
 use homeostat::{Claim, Enqueue, Shutdown, WorkQueue};
 
 use super::{Key, Op, Traps, ids, panics};
@@ -110,7 +110,7 @@ fn a_clone_that_panics_at_shutdown_does_not_keep_the_queue_open() {
         }
         traps.arm(Op::Clone, 2);
         assert_eq!(panics(|| queue.shutdown(mode)), "Clone of 2", "{mode:?}");
-        assert_eq!(queue.try_dequeue().unwrap_err(), TryDequeueError::Closed);
+        assert_eq!(queue.try_dequeue().unwrap_err(), DequeueError::Closed);
         for claim in claims {
             claim.done();
         }
@@ -135,7 +135,7 @@ fn a_clone_that_panics_after_shutdown_drops_its_key_from_the_line() {
     traps.arm(Op::Clone, 1);
     assert_eq!(panics(|| queue.try_dequeue()), "Clone of 1");
     assert_eq!(ids(&serve(&queue)), [2]);
-    assert_eq!(queue.try_dequeue().unwrap_err(), TryDequeueError::Closed);
+    assert_eq!(queue.try_dequeue().unwrap_err(), DequeueError::Closed);
     // A report would clone the key.
     assert_eq!(panics(|| queue.drain(Duration::MAX)), "Clone of 1");
     traps.disarm();

@@ -211,7 +211,7 @@ fn a_resume_that_panics_can_be_repeated() {
     let vms = saying("vm", &clock, report, |key: &Key| Ok(key.0.id)).build().unwrap().start(&pool).unwrap();
     vms.suspend(traps.key(1));
     vms.enqueue(traps.key(1));
-    until("the suspended key waits", || vms.queue().delayed_count() > 0);
+    until("the suspended key waits", || vms.queue().metrics().delayed > 0);
     for op in [Op::Hash, Op::Eq] {
         traps.arm(op, 1);
         assert_eq!(panics(|| vms.resume(&traps.key(1))), format!("{op:?} of 1"));

@@ -379,7 +379,7 @@ fn a_worker_that_panics_with_a_claim_leaves_its_key_backing_off() {
     assert_eq!(claim.failures(), 1);
     claim.done();
     queue.shutdown(Shutdown::ServeReady);
-    assert_eq!(queue.dequeue().unwrap_err(), DequeueError);
+    assert_eq!(queue.dequeue().unwrap_err(), DequeueError::Closed);
     traps.close(queue);
 }
 

@@ -4,9 +4,7 @@ mod naive;
 
 use std::time::Duration;
 
-use homeostat::queue::{
-    DrainReport, DroppedRun, EnqueueMethod, EnqueueRequest, KeyState, PendingRerun, TryDequeueError,
-};
+use homeostat::queue::{DequeueError, DrainReport, DroppedRun, EnqueueMethod, EnqueueRequest, KeyState, PendingRerun};
 use homeostat::{Claim, Enqueue, EnqueueOutcome, Exponential, ManualClock, Priority, Reasons, Shutdown, WorkQueue};
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -168,7 +166,7 @@ impl Pair {
         (!self.claims.is_empty()).then(|| self.claims.remove(which.index(self.claims.len())))
     }
 
-    fn taken(&mut self, claim: Result<Claim<u8>, TryDequeueError>) {
+    fn taken(&mut self, claim: Result<Claim<u8>, DequeueError>) {
         match claim {
             Ok(claim) => {
                 let run = self.model.take(*claim);
@@ -178,7 +176,7 @@ impl Pair {
             }
             Err(error) => {
                 assert_eq!(self.model.ready(), 0);
-                let expected = if self.model.is_over() { TryDequeueError::Closed } else { TryDequeueError::Empty };
+                let expected = if self.model.is_over() { DequeueError::Closed } else { DequeueError::Empty };
                 assert_eq!(error, expected);
             }
         }
@@ -206,7 +204,7 @@ impl Pair {
             assert_eq!(self.queue.state(&key), expected, "state of {key}");
             assert_eq!(self.queue.contains(&key), expected != KeyState::Idle);
         }
-        let counts = (self.queue.len(), self.queue.delayed_count(), self.queue.processing_count());
+        let counts = (self.queue.len(), self.queue.metrics().delayed, self.queue.metrics().processing);
         assert_eq!(counts, (self.model.ready(), self.model.delayed(), self.model.claimed().len()));
         let next_due = self.model.next_due().and_then(|due| instant(due, &self.clock, self.model.now));
         assert_eq!(self.queue.next_due(), next_due);

@@ -47,5 +47,5 @@ fn a_timer_that_waits_for_an_hour_does_not_wake_while_the_queue_works() {
         before.0 && rest(&timer) == before
     });
     assert!(at_rest, "the timer thread does not sleep");
-    assert_eq!(queue.delayed_count(), 1000);
+    assert_eq!(queue.metrics().delayed, 1000);
 }

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::thread::{self, ScopedJoinHandle};
 use std::time::Duration;
 
-use homeostat::queue::{DroppedRun, TryDequeueError};
+use homeostat::queue::{DequeueError, DroppedRun};
 use homeostat::{Claim, EnqueueOutcome, Exponential, Shutdown, WorkQueue};
 
 use self::checker::{Answers, Checker, Random};
@@ -51,13 +51,13 @@ fn take(queue: &Queue, number: u32, consumers: Consumers, random: &mut Random) -
         if number == 1 {
             match queue.try_dequeue() {
                 Ok(claim) => return Some(claim),
-                Err(TryDequeueError::Closed) => return None,
+                Err(DequeueError::Closed) => return None,
                 Err(_) => thread::yield_now(),
             }
         } else {
             match queue.dequeue_timeout(random.below(100) * MICROSECOND) {
                 Ok(claim) => return Some(claim),
-                Err(TryDequeueError::Closed) => return None,
+                Err(DequeueError::Closed) => return None,
                 Err(_) => {}
             }
         }
@@ -191,7 +191,7 @@ fn round(answers: &Answers, seed: u32, requests: usize, consumers: Consumers, mo
     });
     let report = queue.drain(Duration::ZERO);
     assert!(report.is_drained() && queue.is_empty());
-    assert_eq!((queue.processing_count(), queue.delayed_count()), (0, 0));
+    assert_eq!((queue.metrics().processing, queue.metrics().delayed), (0, 0));
     checker.settle(mode, report.dropped.into_iter().map(|(key, _)| key));
 }
 

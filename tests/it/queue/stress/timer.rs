@@ -62,5 +62,5 @@ fn many_delays(queue: &WorkQueue<usize>, slack: fn(Duration) -> Duration) {
     }
     assert!(seen.into_iter().all(|seen| seen));
     assert!(queue.is_empty());
-    assert_eq!((queue.delayed_count(), queue.processing_count()), (0, 0));
+    assert_eq!((queue.metrics().delayed, queue.metrics().processing), (0, 0));
 }

@@ -28,10 +28,10 @@ fn context(clock: &ManualClock) -> Context {
 }
 
 /// Lets a candidate with a clock for itself try until it leads. Returns the term and the time that this took.
-fn wins(candidate: &mut dyn Candidate, clock: &ManualClock) -> (Term, Duration) {
+fn wins(candidate: &mut Candidate, clock: &ManualClock) -> (Term, Duration) {
     let begin = clock.now();
     loop {
-        match candidate.try_lead(&context(clock)).unwrap() {
+        match candidate(&context(clock)).unwrap() {
             ControlFlow::Break(term) => return (term, clock.now() - begin),
             ControlFlow::Continue(after) => clock.advance(after),
         }
@@ -62,7 +62,7 @@ fn a_lease_that_is_renewed_is_not_taken_over() {
     let mut other = elector(&client, "other").candidate();
     for _ in 0..100 {
         term.check().unwrap();
-        assert!(matches!(other.try_lead(&context(&clock)).unwrap(), ControlFlow::Continue(_)));
+        assert!(matches!(other(&context(&clock)).unwrap(), ControlFlow::Continue(_)));
         clock.advance(term.check_interval());
     }
 }
@@ -78,7 +78,7 @@ fn steps_of_the_wall_clock_neither_end_a_term_nor_begin_one() {
         one.set_time_of_day(SystemTime::UNIX_EPOCH + HOUR * (step * 7919 % 40));
         other.set_time_of_day(SystemTime::UNIX_EPOCH + HOUR * (step * 104_729 % 50));
         term.check().unwrap();
-        assert!(matches!(candidate.try_lead(&context(&other)).unwrap(), ControlFlow::Continue(_)));
+        assert!(matches!(candidate(&context(&other)).unwrap(), ControlFlow::Continue(_)));
         one.advance(SECOND);
         other.advance(SECOND);
     }
@@ -120,9 +120,9 @@ fn a_candidate_counts_the_sleep_of_its_machine() {
     let (one, other) = (ManualClock::new(), ManualClock::new());
     let _first = wins(&mut *elector(&client, "one").candidate(), &one);
     let mut candidate = elector(&client, "other").candidate();
-    assert!(matches!(candidate.try_lead(&context(&other)).unwrap(), ControlFlow::Continue(_)));
+    assert!(matches!(candidate(&context(&other)).unwrap(), ControlFlow::Continue(_)));
     other.suspend(15 * SECOND);
-    assert!(matches!(candidate.try_lead(&context(&other)).unwrap(), ControlFlow::Break(_)));
+    assert!(matches!(candidate(&context(&other)).unwrap(), ControlFlow::Break(_)));
 }
 
 #[test]
@@ -157,7 +157,7 @@ fn each_candidate_of_an_elector_is_separate() {
     let clock = ManualClock::new();
     let same = elector(&client, "one");
     let (_term, _) = wins(&mut *same.candidate(), &clock);
-    assert!(matches!(same.candidate().try_lead(&context(&clock)).unwrap(), ControlFlow::Continue(_)));
+    assert!(matches!(same.candidate()(&context(&clock)).unwrap(), ControlFlow::Continue(_)));
 }
 
 #[test]

@@ -16,9 +16,9 @@ use super::moves::Moves;
 use super::{ShardEntry, ShardHash, ShardListener, ShardPlace, Shards};
 use crate::sync::Mutex;
 use homeostat::base::Clock;
-use homeostat::queue::{Enqueue, EnqueueMethod, EnqueueRequest, FastState, Key, Reasons};
+use homeostat::queue::{Enqueue, EnqueueMethod, EnqueueRequest, FastState, Key, Reasons, WorkQueue};
 use homeostat::rt::{Nanos, shielded};
-use homeostat::run::{Admission, Gate, GateHost, GateKey, Release};
+use homeostat::run::{Admission, Gate, GateKey, Release, ResyncForGates};
 
 /// The user code that may panic, for log lines.
 const KEY: &str = "the key of a controller";
@@ -31,7 +31,8 @@ pub(crate) struct ShardGate<K: Key> {
     shards: Shards,
     hash: Box<dyn Fn(&K) -> ShardHash + Send + Sync>,
     clock: Clock,
-    host: GateHost<K>,
+    queue: WorkQueue<K>,
+    resync: ResyncForGates,
     kept: Mutex<KeptKeys<K>>,
     moves: Mutex<Moves>,
 }
@@ -98,11 +99,12 @@ impl<K: Key + Sync + fmt::Debug> ShardGate<K> {
     pub(crate) fn new(
         shards: &Shards,
         hash: impl Fn(&K) -> ShardHash + Send + Sync + 'static,
-        host: GateHost<K>,
+        queue: WorkQueue<K>,
+        resync: ResyncForGates,
     ) -> Arc<Self> {
         let kept = Mutex::new(KeptKeys { soon: HashMap::default(), refused: RefusedKeys::new() });
-        let (shards, hash, clock) = (shards.clone(), Box::new(hash), host.queue().clock());
-        let gate = Arc::new(Self { shards, hash, clock, host, kept, moves: Mutex::new(Moves::new()) });
+        let (shards, hash, clock) = (shards.clone(), Box::new(hash), queue.clock());
+        let gate = Arc::new(Self { shards, hash, clock, queue, resync, kept, moves: Mutex::new(Moves::new()) });
         gate.shards.listen(Arc::downgrade(&gate) as Weak<dyn ShardListener>);
         gate.record();
         gate
@@ -143,7 +145,7 @@ impl<K: Key + Sync + fmt::Debug> ShardGate<K> {
                 if self.shards.place((self.hash)(&key)) == ShardPlace::Elsewhere {
                     others.push((key, (since, reasons)));
                 } else {
-                    self.host.queue().request(key, EnqueueRequest::new(EnqueueMethod::EnqueueNow).because(reasons));
+                    self.queue.request(key, EnqueueRequest::new(EnqueueMethod::EnqueueNow).because(reasons));
                 }
             });
         }
@@ -198,7 +200,7 @@ impl<K: Key + Sync + fmt::Debug> Gate for ShardGate<K> {
         if let Some(key) = key.as_any().downcast_ref::<K>()
             && self.shards.place((self.hash)(key)) != ShardPlace::Elsewhere
         {
-            self.host.queue().request(key.clone(), EnqueueRequest::new(EnqueueMethod::EnqueueNow).because(reasons));
+            self.queue.request(key.clone(), EnqueueRequest::new(EnqueueMethod::EnqueueNow).because(reasons));
         }
     }
 
@@ -229,7 +231,7 @@ impl<K: Key + Sync + fmt::Debug> ShardListener for ShardGate<K> {
         self.record();
         shielded(KEY, || self.run_kept(is_new));
         if is_new {
-            self.host.resync();
+            (self.resync)();
         }
     }
 }

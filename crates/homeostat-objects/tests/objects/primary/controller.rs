@@ -506,7 +506,7 @@ fn a_conflict_is_retried_promptly_and_is_not_a_failure() {
             } else {
                 Err("no requeue".to_owned())
             });
-            until!(if started.handle.queue().delayed_count() == 1 {
+            until!(if started.handle.queue().metrics().delayed == 1 {
                 Ok(())
             } else {
                 Err("it does not wait".to_owned())

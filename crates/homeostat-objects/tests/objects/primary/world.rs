@@ -206,7 +206,7 @@ impl Started {
         let mut found = None;
         until!({
             found = self.handle.failing().into_iter().find(|failed| failed.key == key(name));
-            if found.is_some() && self.handle.queue().delayed_count() > 0 {
+            if found.is_some() && self.handle.queue().metrics().delayed > 0 {
                 Ok(())
             } else {
                 Err("it does not fail".to_owned())

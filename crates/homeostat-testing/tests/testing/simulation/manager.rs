@@ -273,7 +273,7 @@ struct Late {
 struct Lasting(usize);
 
 impl Elector for Late {
-    fn candidate(&self) -> Box<dyn Candidate> {
+    fn candidate(&self) -> Box<Candidate> {
         let (mut wait, checks) = (Some(self.after), self.checks);
         Box::new(move |_: &Context| {
             let late = || ControlFlow::Break(Term::new("late", Lasting(checks)));
@@ -297,7 +297,7 @@ impl Leadership for Lasting {
 struct Unopposed;
 
 impl Elector for Unopposed {
-    fn candidate(&self) -> Box<dyn Candidate> {
+    fn candidate(&self) -> Box<Candidate> {
         Box::new(|_: &Context| Ok(ControlFlow::Break(Term::new("always", ()))))
     }
 }
