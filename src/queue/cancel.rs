@@ -20,15 +20,15 @@ impl<K: Key, S: BuildHasher> WorkQueue<K, S> {
         Q: Hash + Eq + ?Sized,
     {
         let (hash, hook) = (self.hash(key), self.shared.hooks.on_cancel.as_ref());
-        let (state, reported, gone) = self.shared.with_lock(|section| {
+        let mut reported = None;
+        let (state, gone) = self.shared.with_lock(|section| {
             let (records, effects, now) = section.parts();
-            let Some(index) = records.find(hash, |known| known.borrow() == key) else {
-                return (KeyState::Idle, None, None);
-            };
+            let Some(index) = records.find(hash, |known| known.borrow() == key) else { return (KeyState::Idle, None) };
             let state = self.key_state(records.state(index));
-            let is_reported = hook.is_some() && !matches!(state, KeyState::Processing(_));
-            let reported = is_reported.then(|| records.key(index).clone());
-            (state, reported, records.cancel(index, &now, effects))
+            if hook.is_some() && !matches!(state, KeyState::Processing(_)) {
+                reported = Some(records.key(index).clone());
+            }
+            (state, records.cancel(index, &now, effects))
         });
         if let (Some(key), Some(hook)) = (reported, hook) {
             shielded("the report of a cancelled key", || hook(&key));
