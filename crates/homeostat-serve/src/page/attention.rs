@@ -1,26 +1,35 @@
 //! The section *needs attention*: stuck runs, failing sources and failed keys.
 
+use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use super::data::{
     ChipColour, DASH, PageData, cell, chip, controller_link, detail, heading, key_link, row_name, table,
 };
-use super::escape::{line, name, source_name};
+use super::escape::{line, name, path, source_name};
 use super::suspension::{Suspension, failed_chips, is_suspended, next_try};
 use super::units::size;
 use homeostat::controller::{ControllerPhase, ControllerStatus, FailedKey};
 use homeostat::manager::ManagerStatus;
 use homeostat::watch::SourceStatus;
 
-/// The largest number of rows. Further ones are only counted.
+/// The largest number of rows without a request for all.
 const MOST_ROWS: usize = 40;
+
+/// The number of keys with one error that share a row.
+const LEAST_GROUP: usize = 3;
+
+/// The largest number of links in the row of a group.
+const MOST_LINKS: usize = 20;
 
 /// The urgency of a parked key. Failing keys are less urgent, and all other troubles are more urgent.
 const PARKED: u8 = 3;
 
 /// A row. The most urgent rows come first.
-struct Trouble {
+pub(super) struct Trouble {
     urgency: u8,
+    /// The number of troubles that the row shows.
+    count: usize,
     /// As HTML, like all texts of a row.
     chips: String,
     part: String,
@@ -32,41 +41,86 @@ struct Trouble {
     why: String,
 }
 
+impl Trouble {
+    /// Returns the row of a suspended key that has not failed.
+    pub(super) fn suspended(controller: &ControllerStatus, key: &str, data: &PageData<'_>) -> Self {
+        let suspension = Suspension::of_key(controller, key, data.past);
+        let by = suspension.as_ref().and_then(Suspension::by);
+        Self {
+            lasts: by.map(|by| data.now().saturating_duration_since(by.at)),
+            next: ("wide", suspension.map_or_else(|| DASH.to_owned(), |of| of.next(false))),
+            why: DASH.to_owned(),
+            ..Self::new(PARKED, chip(ChipColour::Warn, "suspended"), &controller.name, key)
+        }
+    }
+
+    /// Returns a row about a key without further facts.
+    fn new(urgency: u8, chips: String, controller: &str, key: &str) -> Self {
+        Self {
+            urgency,
+            count: 1,
+            chips,
+            part: controller_link(controller),
+            subject: if key.is_empty() { DASH.to_owned() } else { key_link(controller, key) },
+            tries: None,
+            lasts: None,
+            next: ("n", DASH.to_owned()),
+            why: String::new(),
+        }
+    }
+}
+
 /// Adds the section.
 pub(super) fn section(out: &mut String, data: &PageData<'_>) {
-    let mut rows = rows(data);
-    rows.sort_by_key(|row| row.urgency);
+    let rows = most_urgent(rows(data), data.most(MOST_ROWS));
     out.push_str("<section aria-labelledby=\"attention\">");
     if rows.is_empty() {
         out.push_str(&heading("attention", "Needs attention", ""));
         out.push_str("<p class=\"calm\">Nothing.</p></section>");
         return;
     }
-    let all = count(data.status);
-    let shown = rows.len().min(MOST_ROWS);
-    let remark = if shown < all { format!("{shown} of {}", size(all)) } else { size(all) };
-    out.push_str(&heading("attention", "Needs attention", &remark));
-    let heads = [
-        ("", "key or source"),
-        ("", "state"),
-        ("", "part"),
-        ("n", "tries"),
-        ("n", "for"),
-        ("n", "next try"),
-        ("why", "why"),
-    ];
-    table(out, "attention", "Failed keys, failing sources and overdue runs, the most urgent first", &heads);
-    for row in &rows[..shown] {
+    out.push_str(&heading("attention", "Needs attention", &data.remark("attention", shown(&rows), count(data.status))));
+    table_of(out, "Failed keys, failing sources and overdue runs, the most urgent first", &rows, true, data);
+    out.push_str("</section>");
+}
+
+/// Returns the number of troubles in these rows.
+pub(super) fn shown(rows: &[Trouble]) -> usize {
+    rows.iter().map(|row| row.count).sum()
+}
+
+/// Chooses rows in turn from each part, so that one part does not displace the others.
+fn most_urgent(parts: Vec<Vec<Trouble>>, most: usize) -> Vec<Trouble> {
+    let mut rows = Vec::new();
+    for mut of_part in parts {
+        of_part.sort_by_key(|row| row.urgency);
+        rows.extend(of_part.into_iter().enumerate());
+    }
+    rows.sort_by_key(|(rank, row)| (*rank, row.urgency));
+    rows.truncate(most);
+    rows.sort_by_key(|(_, row)| row.urgency);
+    rows.into_iter().map(|(_, row)| row).collect()
+}
+
+/// Adds the table of these rows. `has_part` says whether each row names its controller.
+pub(super) fn table_of(out: &mut String, caption: &str, rows: &[Trouble], has_part: bool, data: &PageData<'_>) {
+    let mut heads = vec![("", "key or source"), ("", "state"), ("", "part")];
+    heads.truncate(if has_part { 3 } else { 2 });
+    heads.extend([("n", "tries"), ("n", "for"), ("n", "next try"), ("why", "why")]);
+    table(out, "attention", caption, &heads);
+    for row in rows {
         row_name(out, &row.subject);
         cell(out, "state", "state", &row.chips);
-        cell(out, "", "part", &row.part);
+        if has_part {
+            cell(out, "", "part", &row.part);
+        }
         cell(out, "n", "tries", row.tries.map_or_else(|| DASH.to_owned(), |tries| tries.to_string()));
         cell(out, "n", "for", row.lasts.map_or_else(|| DASH.to_owned(), |lasts| data.ago(lasts)));
         cell(out, row.next.0, "next try", &row.next.1);
         cell(out, "why", "why", &row.why);
         out.push_str("</tr>");
     }
-    out.push_str("</tbody></table></section>");
+    out.push_str("</tbody></table>");
 }
 
 /// Returns the number of troubles, including keys without a row.
@@ -81,35 +135,25 @@ pub(super) fn count(status: &ManagerStatus) -> usize {
     usize::from(status.failure.is_some()) + sources + of_controllers.sum::<usize>()
 }
 
-fn rows(data: &PageData<'_>) -> Vec<Trouble> {
+/// Returns the rows of each part.
+fn rows(data: &PageData<'_>) -> Vec<Vec<Trouble>> {
     let status = data.status;
-    let mut rows = Vec::new();
-    if let Some((component, error)) = &status.failure {
-        rows.push(Trouble {
-            urgency: 0,
-            chips: chip(ChipColour::Bad, "failed"),
-            part: name(component),
-            subject: DASH.to_owned(),
-            tries: None,
-            lasts: None,
-            next: nothing(),
-            why: detail(&format!("failure {component}"), error),
-        });
-    }
+    let failure = status.failure.as_ref().map(|(component, error)| Trouble {
+        part: name(component),
+        why: detail(&format!("failure {component}"), error),
+        ..Trouble::new(0, chip(ChipColour::Bad, "failed"), component, "")
+    });
+    let sources = status.sources.iter().filter_map(|source| of_source(&status.name, source));
+    let mut rows = vec![failure.into_iter().chain(sources).collect()];
     for controller in &status.controllers {
-        rows.extend(of_runs(controller, data));
-        rows.extend(of_suspension(controller, data));
-        rows.extend(controller.sources.iter().filter_map(|source| of_source(&controller.name, source)));
-        let failed = controller.parked.iter().take(MOST_ROWS).chain(controller.failing.iter().take(MOST_ROWS));
-        rows.extend(failed.map(|failed| of_key(controller, failed, data)));
+        let sources = controller.sources.iter().filter_map(|source| of_source(&controller.name, source));
+        let mut of_controller: Vec<_> = of_runs(controller, data).collect();
+        of_controller.extend(of_suspension(controller, data));
+        of_controller.extend(sources);
+        of_controller.extend(of_keys(controller, data, data.most(MOST_ROWS)));
+        rows.push(of_controller);
     }
-    rows.extend(status.sources.iter().filter_map(|source| of_source(&status.name, source)));
     rows
-}
-
-/// Returns the next try of a row that has none.
-fn nothing() -> (&'static str, String) {
-    ("n", DASH.to_owned())
 }
 
 fn waits_for_resume(controller: &ControllerStatus) -> bool {
@@ -124,30 +168,21 @@ fn of_suspension(controller: &ControllerStatus, data: &PageData<'_>) -> Option<T
     };
     let since = suspension.since().map(|since| format!(" <small>{since}</small>")).unwrap_or_default();
     Some(Trouble {
-        urgency: 2,
-        chips: chip(ChipColour::Warn, "suspended"),
-        part: controller_link(&controller.name),
-        subject: DASH.to_owned(),
-        tries: None,
         lasts: suspension.by().map(|by| data.now().saturating_duration_since(by.at)),
         next: ("wide", "after resume".to_owned()),
         why: format!("{} is suspended, {waiting}{since}", name(&controller.name)),
+        ..Trouble::new(2, chip(ChipColour::Warn, "suspended"), &controller.name, "")
     })
 }
 
 fn of_runs(controller: &ControllerStatus, data: &PageData<'_>) -> impl Iterator<Item = Trouble> {
     controller.running.iter().filter(|run| run.overdue).map(move |run| Trouble {
-        urgency: 1,
-        chips: chip(ChipColour::Bad, "overdue"),
-        part: controller_link(&controller.name),
-        subject: key_link(&controller.name, &run.key),
-        tries: None,
         lasts: Some(run.elapsed),
-        next: nothing(),
         why: match run.timeout.and_then(|timeout| run.elapsed.checked_sub(timeout)) {
             Some(late) => format!("passed its deadline {} ago on {}", data.ago(late), line(&run.thread)),
             None => format!("has passed its deadline on {}", line(&run.thread)),
         },
+        ..Trouble::new(1, chip(ChipColour::Bad, "overdue"), &controller.name, &run.key)
     })
 }
 
@@ -168,26 +203,88 @@ fn of_source(part: &str, source: &SourceStatus) -> Option<Trouble> {
         _ => error,
     };
     Some(Trouble {
-        urgency: 2,
-        chips: chip(ChipColour::Bad, state),
         part: name(part),
         subject: source_name(&source.name),
         tries: source.failing_for.is_some().then_some(source.failures_in_a_row.into()),
         lasts: source.failing_for.or(source.listing_for.filter(|_| source.overdue)),
-        next: nothing(),
         why: detail(&format!("{part} {}", source.name), &why),
+        ..Trouble::new(2, chip(ChipColour::Bad, state), part, "")
     })
 }
 
+/// Returns the first rows of a controller's failed keys. Keys with one error share a row, unless all are to be shown.
+pub(super) fn of_keys(controller: &ControllerStatus, data: &PageData<'_>, most: usize) -> Vec<Trouble> {
+    let suspended: BTreeSet<_> = controller.suspended.iter().collect();
+    let mut known = HashMap::new();
+    let mut groups: Vec<Vec<&FailedKey<String>>> = Vec::new();
+    for failed in controller.parked.iter().chain(&controller.failing) {
+        if data.all || suspended.contains(&failed.key) {
+            groups.push(vec![failed]);
+            continue;
+        }
+        let at = *known.entry((failed.parked, failed.error.as_str())).or_insert(groups.len());
+        if at == groups.len() {
+            groups.push(Vec::new());
+        }
+        groups[at].push(failed);
+    }
+    let of_group = |keys: Vec<&FailedKey<String>>| -> Vec<Trouble> {
+        if keys.len() >= LEAST_GROUP {
+            return vec![of_group(controller, &keys, data)];
+        }
+        keys.into_iter().map(|failed| of_key(controller, failed, data)).collect()
+    };
+    groups.into_iter().flat_map(of_group).take(most).collect()
+}
+
 fn of_key(controller: &ControllerStatus, failed: &FailedKey<String>, data: &PageData<'_>) -> Trouble {
+    let urgency = if failed.parked { PARKED } else { PARKED + 1 };
+    let chips = failed_chips(failed, is_suspended(controller, &failed.key));
     Trouble {
-        urgency: if failed.parked { PARKED } else { PARKED + 1 },
-        chips: failed_chips(failed, is_suspended(controller, &failed.key)),
-        part: controller_link(&controller.name),
-        subject: key_link(&controller.name, &failed.key),
         tries: Some(failed.failures.into()),
         lasts: Some(data.now().saturating_duration_since(failed.failing_since)),
         next: next_try(controller, failed, data),
         why: detail(&format!("{} {}", controller.name, failed.key), &failed.error),
+        ..Trouble::new(urgency, chips, &controller.name, &failed.key)
+    }
+}
+
+/// Returns the row of keys with one error: the most tries, the longest time and the first next try.
+fn of_group(controller: &ControllerStatus, keys: &[&FailedKey<String>], data: &PageData<'_>) -> Trouble {
+    let next = keys.iter().min_by_key(|failed| failed.next_try).copied().unwrap_or(keys[0]);
+    let name = &controller.name;
+    let links: Vec<_> = keys.iter().take(MOST_LINKS).map(|failed| key_link(name, &failed.key)).collect();
+    let more = match keys.len().saturating_sub(MOST_LINKS) {
+        0 => String::new(),
+        more => format!(" <a href=\"{}?all=1#keys\">and {} more</a>", path(&["controllers", name]), size(more)),
+    };
+    let id = format!("group {name} {} {}", next.parked, next.error);
+    Trouble {
+        count: keys.len(),
+        subject: format!(
+            "<details data-id=\"{}\"><summary>{} keys</summary>{}{more}</details>",
+            line(&id),
+            size(keys.len()),
+            links.join(" ")
+        ),
+        tries: keys.iter().map(|failed| failed.failures.into()).max(),
+        lasts: keys.iter().map(|failed| data.now().saturating_duration_since(failed.failing_since)).max(),
+        ..of_key(controller, next, data)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_part_has_rows_and_the_most_urgent_come_first() {
+        let row = |urgency, name: &str| Trouble::new(urgency, String::new(), name, "");
+        let noisy = (0..100).map(|_| row(4, "noisy")).collect();
+        let parts = vec![noisy, vec![row(4, "quiet"), row(1, "quiet")], vec![row(3, "calm")]];
+        let rows: Vec<_> = most_urgent(parts, 6).iter().map(|row| (row.urgency, row.part.clone())).collect();
+        let of = |urgency, name| (urgency, controller_link(name));
+        let expected = [of(1, "quiet"), of(3, "calm"), of(4, "noisy"), of(4, "noisy"), of(4, "quiet"), of(4, "noisy")];
+        assert_eq!(rows, expected);
     }
 }

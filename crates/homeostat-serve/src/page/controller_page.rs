@@ -1,17 +1,19 @@
 //! The page of one controller: its last hour, its keys, sources and runs.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::time::Duration;
 
 use super::actions::buttons;
+use super::attention::{self, Trouble};
 use super::chart::{area, bars, marks};
 use super::controllers::{Scales, depth_of, phase, run_time_of, run_times};
-use super::data::{ChipColour, DASH, PageData, cell, chip, detail, figure, heading, key_link, row_name, table};
+use super::data::{ChipColour, PageData, cell, chip, figure, heading, key_link, row_name, table};
 use super::escape::{line, name};
 use super::history::Past;
 use super::key_page::PageTime;
 use super::past_actions::ActionTarget;
-use super::suspension::{Suspension, failed_chips, is_suspended, next_try};
+use super::suspension::Suspension;
 use super::tab::{Tab, TabLevel};
 use super::units::{ahead, count, percent, rate, size, span, time};
 use super::{actions, runs, sources};
@@ -75,8 +77,9 @@ pub(super) fn live_part(controller: &ControllerStatus, data: &PageData<'_>, allo
     gates(&mut out, controller);
     let mut recent = data.history.runs.of(&controller.name);
     recent.reverse();
-    recent.truncate(MOST_RUNS);
-    let remark = format!("the newest {}", recent.len());
+    let all = recent.len();
+    recent.truncate(data.most(MOST_RUNS));
+    let remark = format!("the newest {}", data.remark("runs", recent.len(), all));
     let times = (data.now(), data.status.time_of_day);
     runs::section(&mut out, ("Last runs", &remark), &recent, Some(&controller.name), times);
     actions::section(data.past, &mut out, times, |past| past.controller == controller.name);
@@ -183,9 +186,10 @@ fn running(out: &mut String, controller: &ControllerStatus, data: &PageData<'_>)
         return;
     }
     out.push_str("<section aria-labelledby=\"running\">");
-    out.push_str(&heading("running", "Running now", &size(runs.len())));
+    let shown = runs.len().min(data.most(MOST_ROWS));
+    out.push_str(&heading("running", "Running now", &data.remark("running", shown, runs.len())));
     table(out, "now", "Active runs", &[("", "key"), ("", "thread"), ("n", "for"), ("", "state")]);
-    for run in runs.iter().take(MOST_ROWS) {
+    for run in &runs[..shown] {
         row_name(out, key_link(&controller.name, &run.key));
         cell(out, "wide", "thread", name(&run.thread));
         cell(out, "n", "for", data.ago(run.elapsed));
@@ -197,40 +201,20 @@ fn running(out: &mut String, controller: &ControllerStatus, data: &PageData<'_>)
 
 /// Adds the failed and the suspended keys.
 fn keys(out: &mut String, controller: &ControllerStatus, data: &PageData<'_>) {
-    let failed: Vec<_> = controller.parked.iter().chain(&controller.failing).collect();
-    if failed.is_empty() && controller.suspended.is_empty() {
+    let failed: BTreeSet<_> = controller.parked.iter().chain(&controller.failing).map(|failed| &failed.key).collect();
+    let others: Vec<_> = controller.suspended.iter().filter(|key| !failed.contains(key)).collect();
+    let most = data.most(MOST_ROWS);
+    let mut rows = attention::of_keys(controller, data, most);
+    rows.extend(others.iter().take(most).map(|key| Trouble::suspended(controller, key, data)));
+    if rows.is_empty() {
         return;
     }
     out.push_str("<section aria-labelledby=\"keys\">");
-    let is_failed = |key: &String| failed.iter().any(|failed| failed.key == *key);
-    let others: Vec<_> = controller.suspended.iter().filter(|key| !is_failed(key)).collect();
     let all = controller.metrics.failing + controller.metrics.parked + others.len();
-    out.push_str(&heading("keys", "Failed and suspended keys", &size(all)));
-    let heads = [("", "key"), ("", "state"), ("n", "tries"), ("n", "for"), ("n", "next try"), ("why", "why")];
-    table(out, "", "Failed and suspended keys", &heads);
-    for key in failed.iter().take(MOST_ROWS) {
-        row_name(out, key_link(&controller.name, &key.key));
-        cell(out, "state", "state", failed_chips(key, is_suspended(controller, &key.key)));
-        cell(out, "n", "tries", key.failures);
-        cell(out, "n", "for", data.ago(data.now().saturating_duration_since(key.failing_since)));
-        let (class, next) = next_try(controller, key, data);
-        cell(out, class, "next try", next);
-        cell(out, "why", "why", detail(&format!("failed {}", key.key), &key.error));
-        out.push_str("</tr>");
-    }
-    for key in others.into_iter().take(MOST_ROWS) {
-        row_name(out, key_link(&controller.name, key));
-        cell(out, "state", "state", chip(ChipColour::Warn, "suspended"));
-        let suspension = Suspension::of_key(controller, key, data.past);
-        let by = suspension.as_ref().and_then(Suspension::by);
-        let lasts = by.map(|by| data.ago(data.now().saturating_duration_since(by.at)));
-        cell(out, "n", "tries", DASH);
-        cell(out, "n", "for", lasts.unwrap_or_else(|| DASH.to_owned()));
-        cell(out, "wide", "next try", suspension.map_or_else(|| DASH.to_owned(), |of| of.next(false)));
-        cell(out, "why", "why", DASH);
-        out.push_str("</tr>");
-    }
-    out.push_str("</tbody></table></section>");
+    let remark = data.remark("keys", attention::shown(&rows), all);
+    out.push_str(&heading("keys", "Failed and suspended keys", &remark));
+    attention::table_of(out, "Failed and suspended keys", &rows, false, data);
+    out.push_str("</section>");
 }
 
 fn gates(out: &mut String, controller: &ControllerStatus) {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::escape::{Escaped, key, key_path, line, lines, name, path};
 use super::history::History;
 use super::past_actions::PastActions;
-use super::units::ago;
+use super::units::{ago, size};
 use crate::status::{CheckResult, ProcessFacts};
 use homeostat::manager::ManagerStatus;
 
@@ -20,11 +20,26 @@ pub(super) struct PageData<'a> {
     /// The version of the program.
     pub(super) version: Option<&'a str>,
     pub(super) past: &'a PastActions,
+    /// Whether the lists show all rows.
+    pub(super) all: bool,
 }
+
+/// The largest number of rows of a list that shows all.
+pub(super) const MOST_ROWS: usize = 1_000;
 
 impl PageData<'_> {
     pub(super) fn now(&self) -> Instant {
         self.status.taken_at
+    }
+
+    /// Returns the largest number of rows of a list, which is `few` unless all are shown.
+    pub(super) fn most(&self, few: usize) -> usize {
+        if self.all { MOST_ROWS } else { few }
+    }
+
+    /// Returns the remark of the list with this heading: its length, or the number of its rows and a link to all.
+    pub(super) fn remark(&self, id: &str, shown: usize, all: usize) -> String {
+        remark(shown, all, &if self.all { String::new() } else { format!("?all=1#{id}") })
     }
 
     /// Returns an age as HTML.
@@ -108,7 +123,7 @@ pub(super) fn number(count: usize, colour: ChipColour) -> String {
         (_, ChipColour::Calm) => "",
         _ => colour.class(),
     };
-    format!("<span class=\"{class}\">{}</span>", super::units::size(count))
+    format!("<span class=\"{class}\">{}</span>", size(count))
 }
 
 /// The longest text that a table shows without a click.
@@ -129,6 +144,15 @@ pub(super) fn detail(id: &str, text: &str) -> String {
         line(&begin),
         lines(text)
     )
+}
+
+/// Returns the remark of a list. `link` leads to all rows and needs no further escape. It may be empty.
+pub(super) fn remark(shown: usize, all: usize, link: &str) -> String {
+    match (shown < all, link) {
+        (false, _) => size(all),
+        (true, "") => format!("{} of {}", size(shown), size(all)),
+        (true, link) => format!("{} of {} <a href=\"{link}\">show all</a>", size(shown), size(all)),
+    }
 }
 
 /// Returns the heading of a section, with a remark.

@@ -136,7 +136,12 @@ impl StatusPages {
     }
 
     /// Calls `show` with the data of this moment.
-    fn with_data(&self, manager: &Manager, show: impl FnOnce(&PageData<'_>) -> Reply) -> Reply {
+    fn with_data(
+        &self,
+        request: &IncomingRequest,
+        manager: &Manager,
+        show: impl FnOnce(&PageData<'_>) -> Reply,
+    ) -> Reply {
         show(&PageData {
             status: &manager.status(),
             live: &self.run_checks(CheckKind::Live, manager),
@@ -145,11 +150,12 @@ impl StatusPages {
             history: &self.history,
             version: self.version.as_deref(),
             past: &self.past_actions,
+            all: request.parameter("all").is_some(),
         })
     }
 
     fn overview(&self, request: &IncomingRequest, manager: &Manager) -> Reply {
-        self.with_data(manager, |data| {
+        self.with_data(request, manager, |data| {
             let tab = Tab::of(data.status, data.live, data.ready);
             let mut live = String::new();
             summary::header(&mut live, data, &tab);
@@ -172,7 +178,7 @@ impl StatusPages {
 
     /// Returns the page of a controller.
     fn controller(&self, request: &IncomingRequest, manager: &Manager, name: &str) -> Reply {
-        self.with_data(manager, |data| {
+        self.with_data(request, manager, |data| {
             let Some(controller) = data.status.controllers.iter().find(|controller| controller.name == name) else {
                 let tab = Tab::plain(format!("{name} · {}", manager.name()));
                 let unknown = controller_page::unknown(name, &page_time(manager), &tab);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::data::{ChipColour, PageData, cell, chip, controller_link, heading, key_link, row_name, table};
 use super::escape::{line, name, short_key};
-use super::units::{size, span};
+use super::units::span;
 use crate::status::RecentRun;
 use homeostat::controller::{ActiveRun, ControllerStatus};
 
@@ -16,7 +16,7 @@ const SHOWN: Duration = Duration::from_secs(60);
 /// The smallest width of a bar in percent of the timeline.
 const SMALLEST_WIDTH: f64 = 0.4;
 
-/// The largest number of active runs in the table. Further ones are only counted.
+/// The largest number of active runs in the table without a request for all.
 const MOST_ROWS: usize = 20;
 
 /// A run in the timeline. Positions are in percent from the left.
@@ -43,9 +43,10 @@ pub(super) fn section(out: &mut String, data: &PageData<'_>) {
     let mut active: Vec<_> =
         controllers.iter().flat_map(|controller| controller.running.iter().map(move |run| (controller, run))).collect();
     active.sort_by_key(|(_, run)| std::cmp::Reverse((run.overdue, run.elapsed)));
-    let remark = if active.is_empty() { "none".to_owned() } else { size(active.len()) };
+    let shown = active.len().min(data.most(MOST_ROWS));
+    let remark = if active.is_empty() { "none".to_owned() } else { data.remark("runs", shown, active.len()) };
     out.push_str(&heading("runs", "Running now", &remark));
-    active_runs(out, &active, data);
+    active_runs(out, &active[..shown], data);
     drawing(out, data);
     out.push_str("</section>");
 }
@@ -56,7 +57,7 @@ fn active_runs(out: &mut String, active: &[(&ControllerStatus, &ActiveRun)], dat
     }
     let heads = [("", "key"), ("", "controller"), ("", "thread"), ("n", "for"), ("", "state")];
     table(out, "now", "Active runs, overdue and long ones first", &heads);
-    for (controller, run) in active.iter().take(MOST_ROWS) {
+    for (controller, run) in active {
         row_name(out, key_link(&controller.name, &run.key));
         cell(out, "", "controller", controller_link(&controller.name));
         cell(out, "wide", "thread", name(&run.thread));
@@ -65,9 +66,6 @@ fn active_runs(out: &mut String, active: &[(&ControllerStatus, &ActiveRun)], dat
         out.push_str("</tr>");
     }
     out.push_str("</tbody></table>");
-    if let Some(more @ 1..) = active.len().checked_sub(MOST_ROWS) {
-        let _ = write!(out, "<p class=\"calm\">and {} more</p>", size(more));
-    }
 }
 
 /// Adds the timeline.

@@ -258,16 +258,44 @@ fn runs_are_recorded_once_there_are_pages_and_not_before() {
     running.shutdown(Duration::from_secs(10)).unwrap();
 }
 
-#[test]
-fn more_failed_keys_than_rows_are_counted() {
-    let program = Program::started();
-    for number in 0..60 {
-        program.keys.enqueue(format!("{HOSTILE}{number}"));
+fn run_all(program: &Program, keys: &[String]) {
+    for key in keys {
+        program.keys.enqueue(key.clone());
     }
     // A run is counted before its failure is recorded, so the counts do not show whether all keys have failed.
-    for number in 0..60 {
-        program.keys.wait(&format!("{HOSTILE}{number}"), Duration::MAX).unwrap();
+    for key in keys {
+        program.keys.wait(key, Duration::MAX).unwrap();
     }
+}
+
+#[test]
+fn more_failed_keys_than_rows_are_counted_and_shown_on_request() {
+    let program = Program::started();
+    run_all(&program, &(0..60).map(|number| format!("own-{number}")).collect::<Vec<_>>());
+    let rows = |page: &str| page.matches(">parked</span>").count();
     let page = program.get("/").1;
-    assert!(page.contains("Needs attention <small>40 of 60</small>") && page.matches(">parked</span>").count() == 40);
+    let link = "40 of 60 <a href=\"?all=1#attention\">show all</a>";
+    assert!(page.contains(&format!("Needs attention <small>{link}</small>")) && rows(&page) == 40, "{page}");
+    let page = program.get("/?all=1").1;
+    assert!(page.contains("Needs attention <small>60</small>") && rows(&page) == 60, "{page}");
+    let page = program.get("/controllers/v%3Cm%3E").1;
+    assert!(page.contains("50 of 60 <a href=\"?all=1#keys\">show all</a>"), "{page}");
+    assert_eq!(rows(&page.split("id=\"runs\"").next().unwrap()), 50);
+    let page = program.get("/controllers/v%3Cm%3E?all=1").1;
+    assert!(page.contains("Failed and suspended keys <small>60</small>"), "{page}");
+}
+
+#[test]
+fn keys_with_one_error_share_a_row_except_suspended_ones() {
+    let program = Program::started();
+    run_all(&program, &(0..60).map(|number| format!("{HOSTILE}{number}")).collect::<Vec<_>>());
+    program.keys.suspend(format!("{HOSTILE}7"));
+    let page = program.get("/").1;
+    assert!(page.contains("Needs attention <small>60</small>"), "{page}");
+    assert!(page.contains("<summary>59 keys</summary>") && page.matches(">parked</span>").count() == 2, "{page}");
+    assert!(page.contains("<a href=\"/controllers/v%3Cm%3E?all=1#keys\">and 39 more</a>"), "{page}");
+    assert!(!page.contains("<script>alert") && !page.contains("<img"));
+    let page = program.get("/controllers/v%3Cm%3E?all=1").1;
+    let keys = page.split("id=\"keys\"").nth(1).unwrap().split("</section>").next().unwrap();
+    assert_eq!((keys.matches(">parked</span>").count(), keys.contains("<summary>59 keys")), (60, false), "{keys}");
 }

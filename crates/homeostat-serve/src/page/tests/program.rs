@@ -33,6 +33,7 @@ impl Program {
                 "slow" => Ok(cx.sleep(Duration::MAX).map(|()| Action::await_change())?),
                 "later" => Ok(Action::requeue_after(Duration::from_secs(30))),
                 "bad" => Err("no answer".into()),
+                key if key.starts_with("own-") => Err(terminal(key.to_owned()).into()),
                 key if key.starts_with(HOSTILE) => Err(terminal(HOSTILE).into()),
                 _ => Ok(Action::await_change()),
             }
