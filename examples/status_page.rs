@@ -53,6 +53,7 @@ fn work(cx: &Context, key: &str, millis: std::ops::Range<u64>, end: &Cancellatio
         "default/db-7" => Err(ERRORS[0].into()),
         "prod/cache" => Err(ERRORS[1].into()),
         "default/<b>x</b>" => Err(terminal(ERRORS[2]).into()),
+        key if key.starts_with("edge/") => Err("connect to 10.0.0.7:6443: connection refused".into()),
         key if key.starts_with("hostile/") => Err(format!("{key}: {}", key.repeat(3)).into()),
         _ if number.is_multiple_of(23) => Err(ERRORS[1].into()),
         _ if number.is_multiple_of(7) => Ok(Action::requeue_after(Duration::from_secs(20))),
@@ -169,6 +170,9 @@ fn program(end: &CancellationToken) -> Result<(Manager, StatusPages), BoxError> 
             if round == 5 {
                 for key in ["default/db-7", "prod/cache", "default/<b>x</b>"] {
                     vms.enqueue(key.to_owned());
+                }
+                for number in 0..40 {
+                    disks.enqueue(format!("edge/node-{number}"));
                 }
                 networks.enqueue("eth0".to_owned());
                 for name in hostile_names() {

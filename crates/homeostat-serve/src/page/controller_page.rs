@@ -10,12 +10,12 @@ use super::chart::{area, bars, marks};
 use super::controllers::{Scales, depth_of, phase, run_time_of, run_times};
 use super::data::{ChipColour, PageData, cell, chip, figure, heading, key_link, row_name, table};
 use super::escape::{line, name};
-use super::history::Past;
+use super::history::{HistorySample, Past, PastSamples};
 use super::key_page::PageTime;
 use super::past_actions::ActionTarget;
 use super::suspension::Suspension;
 use super::tab::{Tab, TabLevel};
-use super::units::{ahead, count, percent, rate, size, span, time};
+use super::units::{ahead, count, date, minute, percent, rate, size, span, time};
 use super::{actions, runs, sources};
 use crate::status::UserAction;
 use homeostat::controller::{ControllerPhase, ControllerStatus};
@@ -151,33 +151,48 @@ fn figures(out: &mut String, controller: &ControllerStatus, data: &PageData<'_>)
 
 /// Adds the charts of the last hour.
 fn hour(out: &mut String, controller: &ControllerStatus, data: &PageData<'_>) {
-    let samples = data.history.of(&controller.name, Past::Hour);
+    let past = data.history.of(&controller.name, Past::Hour);
     out.push_str("<section aria-labelledby=\"hour\">");
-    let remark = format!("one column a minute, {} so far", samples.len());
-    out.push_str(&heading("hour", "The last hour", &remark));
+    let samples = &past.samples;
+    out.push_str(&heading("hour", "The last hour", &format!("one column a minute, {} so far", samples.len())));
     if samples.is_empty() {
         out.push_str("<p class=\"calm\">The first column appears after a minute.</p></section>");
         return;
     }
-    let scales = Scales::of(&samples);
-    let times = Duration::from_secs_f64(scales.run_time);
+    let scales = Scales::of(samples);
+    let times = |seconds: f64| span(Duration::from_secs_f64(seconds));
+    let depth = area(samples, depth_of, scales.depth, "most waiting keys of each minute");
+    let runs = bars(samples, scales.runs, "runs per second of each minute, failed ones in red");
+    let run_times = marks(samples, run_time_of, scales.run_time, "mean run time of each minute");
     out.push_str("<div class=\"hour\">");
-    for (title, top, chart) in [
-        (
-            "waiting keys",
-            format!("{:.0}", scales.depth),
-            area(&samples, depth_of, scales.depth, "most waiting keys of each minute"),
-        ),
-        (
-            "runs per second",
-            rate(scales.runs),
-            bars(&samples, scales.runs, "runs per second of each minute, failed ones in red"),
-        ),
-        ("mean run time", span(times), marks(&samples, run_time_of, scales.run_time, "mean run time of each minute")),
-    ] {
-        let _ = write!(out, "<figure><figcaption>{title} <small>up to {top}</small></figcaption>{chart}</figure>");
-    }
+    chart(out, "waiting keys", &past, |sample| Some(depth_of(sample)), |most| format!("{most:.0}"), &depth);
+    chart(out, "runs per second", &past, |sample| Some(sample.runs), rate, &runs);
+    chart(out, "mean run time", &past, run_time_of, times, &run_times);
     out.push_str("</div></section>");
+}
+
+/// Adds a chart with its last and its largest value.
+fn chart(
+    out: &mut String,
+    title: &str,
+    past: &PastSamples,
+    of: impl Fn(&HistorySample) -> Option<f64>,
+    show: impl Fn(f64) -> String,
+    chart: &str,
+) {
+    let values = past.now_and_most(of).map(|(now, (most, at))| {
+        let now = now.map_or_else(|| "–".to_owned(), &show);
+        format!("now {now}, most {} at {}", show(most), minute(at))
+    });
+    let values = values.unwrap_or_else(|| "no run".to_owned());
+    let axis = past
+        .range
+        .map(|(begin, end)| format!("<span>{} {}</span><span>{} UTC</span>", date(begin), minute(begin), minute(end)));
+    let axis = axis.unwrap_or_default();
+    let _ = write!(
+        out,
+        "<figure><figcaption>{title} <small>{values}</small></figcaption>{chart}<div class=\"axis\">{axis}</div></figure>"
+    );
 }
 
 fn running(out: &mut String, controller: &ControllerStatus, data: &PageData<'_>) {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::chart::{area, bars, marks};
 use super::data::{ChipColour, DASH, PageData, cell, chip, controller_link, heading, number, row_name, table};
 use super::history::{HistorySample, Past};
-use super::units::{count, percent, rate, size, span};
+use super::units::{count, date, percent, rate, size, span, time_of_day};
 use crate::status::{CheckResult, RecentRun};
 use homeostat::controller::{ControllerPhase, ControllerStatus};
 
@@ -39,30 +39,27 @@ pub(super) fn section(out: &mut String, data: &PageData<'_>) {
         out.push_str("<p class=\"calm\">None.</p></section>");
         return;
     }
-    let scales = Scales::of(rows.iter().flat_map(|(_, samples)| samples));
-    let remark = "charts: the last 5 minutes, one scale for all controllers";
-    out.push_str(&heading("controllers", "Controllers", remark));
-    let top = |most: f64, text: String| if most > 0.0 { format!(" <small>0–{text}</small>") } else { String::new() };
-    let waiting = format!("waiting{}", top(scales.depth, format!("{:.0}", scales.depth)));
-    let runs = format!("runs per second{}", top(scales.runs, rate(scales.runs)));
-    let times = top(scales.run_time, span(Duration::from_secs_f64(scales.run_time)));
-    let times = format!("run time <small>median / 99 %</small>{times}");
+    let scales = Scales::of(rows.iter().flat_map(|(_, past)| &past.samples));
+    let range = rows.iter().find_map(|(_, past)| past.range);
+    let range = range.map(|(begin, end)| format!("{} {} to {} UTC", date(begin), time_of_day(begin), time_of_day(end)));
+    let remark = format!("charts: {}, one scale for all controllers", range.as_deref().unwrap_or("the last 5 minutes"));
+    out.push_str(&heading("controllers", "Controllers", &remark));
     let heads = [
         ("", "name"),
         ("", "phase"),
         ("", "running"),
-        ("c", &*waiting),
+        ("c", "waiting"),
         ("n", "oldest"),
         ("n", "delayed"),
         ("n", "failing"),
         ("n", "parked"),
-        ("c", &*runs),
+        ("c", "runs per second"),
         ("n", "errors"),
-        ("c", &*times),
+        ("c", "run time <small>median / 99 %</small>"),
     ];
     table(out, "controllers", "Controllers, with charts of the last five minutes", &heads);
-    for (controller, samples) in &rows {
-        row(out, controller, samples, data, &scales);
+    for (controller, past) in &rows {
+        row(out, controller, &past.samples, data, &scales);
     }
     out.push_str("</tbody></table></section>");
 }
@@ -88,13 +85,9 @@ fn row(
     cell(out, "state", "phase", phase(controller, data.live));
     cell(out, "", "running", load(metrics.runs.active, metrics.max_concurrent_reconciles));
     let chart = area(samples, depth_of, scales.depth, "keys waiting in the last 5 minutes");
-    chart_cell(
-        out,
-        "waiting",
-        &number(metrics.queue.depth(), ChipColour::Calm),
-        &chart,
-        samples.iter().all(|sample| sample.depth == 0),
-    );
+    let own = Scales::of(samples);
+    let most = (own.depth > 0.0).then(|| format!("{:.0}", own.depth));
+    chart_cell(out, "waiting", &number(metrics.queue.depth(), ChipColour::Calm), most, &chart);
     let oldest = controller.oldest_waiting.as_ref().map_or_else(|| DASH.to_owned(), |(_, age)| data.ago(*age));
     cell(out, "n", "oldest", oldest);
     cell(out, "n", "delayed", number(metrics.queue.delayed, ChipColour::Calm));
@@ -103,8 +96,7 @@ fn row(
     let last = samples.last().filter(|sample| sample.runs > 0.0);
     let last = last.map_or_else(|| "<span class=\"none\">0</span>".to_owned(), |sample| rate(sample.runs));
     let chart = bars(samples, scales.runs, "runs per second in the last 5 minutes, failed ones in red");
-    let ran = samples.iter().any(|sample| sample.runs > 0.0);
-    chart_cell(out, "runs per second", &last, &chart, !ran);
+    chart_cell(out, "runs per second", &last, (own.runs > 0.0).then(|| rate(own.runs)), &chart);
     let (runs, errors) = (metrics.runs.runs(), metrics.runs.errors());
     let errors = match runs {
         0 => DASH.to_owned(),
@@ -112,14 +104,18 @@ fn row(
     };
     cell(out, "n errors", "errors", errors);
     let chart = marks(samples, run_time_of, scales.run_time, "mean run time in the last 5 minutes");
-    chart_cell(out, "run time, median / 99 %", &run_times(&data.history.runs.of(&controller.name)), &chart, !ran);
+    let most = (own.run_time > 0.0).then(|| span(Duration::from_secs_f64(own.run_time)));
+    let times = run_times(&data.history.runs.of(&controller.name));
+    chart_cell(out, "run time, median / 99 %", &times, most, &chart);
     out.push_str("</tr>");
 }
 
-/// Adds a cell with a value and its chart. `is_empty` is true if the chart shows nothing.
-fn chart_cell(out: &mut String, label: &str, value: &str, chart: &str, is_empty: bool) {
-    let class = if is_empty && value.contains("class=\"none\"") { "c empty" } else { "c" };
-    cell(out, class, label, format_args!("<div class=\"pair\"><span class=\"value\">{value}</span>{chart}</div>"));
+/// Adds a cell with a value, the largest value of its chart, and the chart. The chart is empty without a largest value.
+fn chart_cell(out: &mut String, label: &str, value: &str, most: Option<String>, chart: &str) {
+    let class = if most.is_none() && value.contains("class=\"none\"") { "c empty" } else { "c" };
+    let most = most.map(|most| format!("<small>max {most}</small>")).unwrap_or_default();
+    let content = format!("<div class=\"pair\"><span class=\"value\">{value}</span>{chart}{most}</div>");
+    cell(out, class, label, content);
 }
 
 /// Returns the phase, and whether something is stuck.

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use crate::http::{HttpCounts, value};
 use crate::status::RunLogs;
@@ -32,6 +32,44 @@ pub(super) enum Past {
     Hour,
 }
 
+impl Past {
+    /// Returns the interval of its samples.
+    fn period(self) -> Duration {
+        match self {
+            Self::FiveMinutes => PERIOD,
+            Self::Hour => PERIOD * SHORT_PER_LONG,
+        }
+    }
+}
+
+/// The samples of a chart.
+#[derive(Debug)]
+pub(super) struct PastSamples {
+    /// The oldest first.
+    pub(super) samples: Vec<HistorySample>,
+    /// The begin and the end of the chart. `None` for an unknown controller.
+    pub(super) range: Option<(SystemTime, SystemTime)>,
+}
+
+impl PastSamples {
+    /// Returns the last value, and the largest value with the end of its sample. `None` if no sample has a value.
+    pub(super) fn now_and_most(
+        &self,
+        of: impl Fn(&HistorySample) -> Option<f64>,
+    ) -> Option<(Option<f64>, (f64, SystemTime))> {
+        let ((begin, end), mut most) = (self.range?, None);
+        let step = end.duration_since(begin).unwrap_or_default() / u32::try_from(SAMPLES).unwrap_or(1);
+        for (age, sample) in (0_u32..).zip(self.samples.iter().rev()) {
+            if let Some(value) = of(sample)
+                && most.is_none_or(|(most, _)| value > most)
+            {
+                most = Some((value, end.checked_sub(step * age)?));
+            }
+        }
+        Some((of(self.samples.last()?), most?))
+    }
+}
+
 /// One controller's activity within one interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct HistorySample {
@@ -49,6 +87,8 @@ pub(super) struct HistorySample {
 #[derive(Clone, Copy, Debug)]
 struct Totals {
     at: Nanos,
+    /// The same time on the wall clock.
+    time: SystemTime,
     runs: u64,
     errors: u64,
     timed: u64,
@@ -98,15 +138,16 @@ impl History {
         Ok((history, Running::new((), handle.that_may_end(), Duration::MAX)))
     }
 
-    /// Returns the samples of a controller, oldest first.
-    pub(super) fn of(&self, controller: &str, past: Past) -> Vec<HistorySample> {
+    /// Returns the samples of a controller.
+    pub(super) fn of(&self, controller: &str, past: Past) -> PastSamples {
         let controllers = self.controllers.lock();
-        let Some(known) = controllers.get(controller) else { return Vec::new() };
-        let samples = match past {
+        let samples = controllers.get(controller).map(|known| match past {
             Past::FiveMinutes => &known.short,
             Past::Hour => &known.long,
-        };
-        samples.samples.iter().copied().collect()
+        });
+        let length = past.period() * u32::try_from(SAMPLES).unwrap_or(1);
+        let range = samples.and_then(|of| Some((of.last.time.checked_sub(length)?, of.last.time)));
+        PastSamples { samples: samples.map(|of| of.samples.iter().copied().collect()).unwrap_or_default(), range }
     }
 
     /// Samples the refused logins of a server from now on.
@@ -123,7 +164,7 @@ impl History {
     }
 
     /// Adds a sample of each controller. Forgets removed controllers.
-    fn add(&self, controllers: &[ControllerStatus], now: Nanos) {
+    fn add(&self, controllers: &[ControllerStatus], now: Nanos, time: SystemTime) {
         if let Some((counts, past)) = &mut *self.logins.lock() {
             past.push_back(value(&counts.unauthenticated));
             if past.len() > SAMPLES {
@@ -137,6 +178,7 @@ impl History {
         for ControllerStatus { name, metrics, .. } in controllers {
             let totals = Totals {
                 at: now,
+                time,
                 runs: metrics.runs.runs(),
                 errors: metrics.runs.errors(),
                 timed: metrics.work_time.count(),
@@ -169,7 +211,7 @@ impl ControllerHistory {
 
 impl Samples {
     fn add(&mut self, now: Totals, depth: usize) {
-        let Totals { at, runs, errors, timed, run_time } = std::mem::replace(&mut self.last, now);
+        let Totals { at, runs, errors, timed, run_time, .. } = std::mem::replace(&mut self.last, now);
         let period = now.at.since(at).as_secs_f64().max(0.001);
         // A controller that was removed and added again counts from zero.
         #[expect(clippy::cast_precision_loss, reason = "a rate, shown with two digits")]
@@ -203,7 +245,7 @@ impl Task for Sampler {
         }
         if now >= self.due {
             let Some(manager) = self.manager.upgrade() else { return Next::Finished };
-            self.history.add(&manager.controllers(), now);
+            self.history.add(&manager.controllers(), now, manager.clock().time_of_day());
             self.due = now.after(PERIOD);
         }
         Next::At(self.due)
@@ -212,6 +254,8 @@ impl Task for Sampler {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use std::time::UNIX_EPOCH;
+
     use super::*;
     use crate::http::increment;
     use homeostat::base::ManualClock;
@@ -235,12 +279,22 @@ mod tests {
             held.advance(PERIOD);
         }
         held.wait_for_sleepers(1);
-        let samples = history.of("vm", Past::FiveMinutes);
+        let samples = history.of("vm", Past::FiveMinutes).samples;
         assert_eq!(samples.len(), SAMPLES);
         assert_eq!((samples[SAMPLES - 1].depth, samples[SAMPLES - 1].run_time), (1, None));
-        assert!(history.of("disk", Past::FiveMinutes).is_empty());
-        assert_eq!(history.of("vm", Past::Hour).len(), 5);
+        assert!(history.of("disk", Past::FiveMinutes).samples.is_empty());
+        assert_eq!(history.of("vm", Past::Hour).samples.len(), 5);
         drop(running);
+    }
+
+    #[test]
+    fn a_chart_knows_its_last_and_its_largest_value_with_their_times() {
+        let at = |seconds| UNIX_EPOCH + Duration::from_secs(seconds);
+        let samples = [1, 7, 7, 2].map(|depth| HistorySample { depth, ..HistorySample::default() }).into();
+        let past = PastSamples { samples, range: Some((at(1000), at(1300))) };
+        let (now, most) = past.now_and_most(|sample| Some(f64::from(u32::try_from(sample.depth).unwrap()))).unwrap();
+        assert_eq!((now, most), (Some(2.0), (7.0, at(1295))));
+        assert_eq!(past.now_and_most(|_| None), None);
     }
 
     #[test]
@@ -249,10 +303,10 @@ mod tests {
         history.watch_logins(Arc::clone(&counts));
         increment(&counts.unauthenticated);
         for _ in 1..SAMPLES {
-            history.add(&[], Nanos::ZERO);
+            history.add(&[], Nanos::ZERO, UNIX_EPOCH);
             assert_eq!(history.refused_logins(), 1);
         }
-        history.add(&[], Nanos::ZERO);
+        history.add(&[], Nanos::ZERO, UNIX_EPOCH);
         assert_eq!(history.refused_logins(), 0);
     }
 
@@ -260,6 +314,7 @@ mod tests {
     fn rates_and_means_come_from_two_samples() {
         let totals = |at, runs, errors, run_time| Totals {
             at: Nanos::ZERO.after(Duration::from_secs(at)),
+            time: UNIX_EPOCH + Duration::from_secs(at),
             runs,
             errors,
             timed: runs,
@@ -278,6 +333,7 @@ mod tests {
     fn an_hour_is_kept_and_no_more() {
         let totals = |at: u64| Totals {
             at: Nanos::ZERO.after(Duration::from_secs(at)),
+            time: UNIX_EPOCH + Duration::from_secs(at),
             runs: at,
             errors: 0,
             timed: at,

@@ -12,7 +12,7 @@ const SCRIPT: &str = include_str!("page.js");
 
 /// The policy allows only this style and this script, by their hashes. A test computes the hashes.
 const POLICY: &str = "default-src 'none'; \
-    style-src 'sha256-s9KIJ0paj1oMxJxi6cgaklc9kVLy3+JFcKMkUZi9eDQ='; \
+    style-src 'sha256-JXQw9IUw7wL1NDJ7M7WtlQBlAVo04Tn/pv63IHxsCkI='; \
     script-src 'sha256-S4PniMajaw9Z8JAQadDbgC+FRMT7zS+RfWN4rMdmiMU='; \
     connect-src 'self'; img-src data:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
 

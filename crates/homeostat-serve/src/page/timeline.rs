@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::data::{ChipColour, PageData, cell, chip, controller_link, heading, key_link, row_name, table};
 use super::escape::{line, name, short_key};
-use super::units::span;
+use super::units::{date, span, time_of_day};
 use crate::status::RecentRun;
 use homeostat::controller::{ActiveRun, ControllerStatus};
 
@@ -74,11 +74,16 @@ fn drawing(out: &mut String, data: &PageData<'_>) {
     if threads.is_empty() {
         return;
     }
-    out.push_str(
-        "<figure class=\"timeline\"><figcaption>The last minute by thread <small><i class=\"key-good\"></i>ended \
+    let now = data.status.time_of_day;
+    let times = [60, 45, 30, 15, 0].map(|ago| now.checked_sub(Duration::from_secs(ago)).map(time_of_day));
+    let times = times.map(|time| format!("<span>{}</span>", time.unwrap_or_default())).concat();
+    // Writing to a `String` cannot fail.
+    let _ = write!(
+        out,
+        "<figure class=\"timeline\"><figcaption>The last minute by thread <small>{} UTC <i class=\"key-good\"></i>ended \
          <i class=\"key-failed\"></i>failed <i class=\"key-active\"></i>still running <i class=\"key-overdue\"></i>overdue\
-         </small></figcaption><div class=\"axis\" aria-hidden=\"true\"><span>60 s ago</span><span>45 s</span><span>30 s</span>\
-         <span>15 s</span><span>now</span></div>",
+         </small></figcaption><div class=\"axis\" aria-hidden=\"true\">{times}</div>",
+        date(now)
     );
     for ((name, number), mut bars) in threads {
         let thread = number.map_or_else(|| name.clone(), |number| format!("{name}-{number}"));

@@ -61,6 +61,16 @@ pub(super) fn time_of_day(time: SystemTime) -> String {
     stamp(time).get(11..19).unwrap_or_default().to_owned()
 }
 
+/// Formats the date in UTC: `2026-01-30`.
+pub(super) fn date(time: SystemTime) -> String {
+    stamp(time).get(..10).unwrap_or_default().to_owned()
+}
+
+/// Formats the hour and minute in UTC: `07:03`.
+pub(super) fn minute(time: SystemTime) -> String {
+    stamp(time).get(11..16).unwrap_or_default().to_owned()
+}
+
 /// Formats the date and time in UTC: `2026-01-30T07:03:22Z`.
 pub(super) fn stamp(time: SystemTime) -> String {
     Timestamp::try_from(time).map(|time| time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()).unwrap_or_default()
@@ -123,9 +133,10 @@ mod tests {
     fn times_are_in_utc() {
         let time = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
         assert_eq!((stamp(time).as_str(), time_of_day(time).as_str()), ("2023-11-14T22:13:20Z", "22:13:20"));
-        let minute = Duration::from_secs(60);
-        assert_eq!(ago(time, minute), "<span title=\"2023-11-14T22:12:20Z\">1 m 0 s</span>");
-        assert_eq!(ahead(time, minute), "<span title=\"2023-11-14T22:14:20Z\">1 m 0 s</span>");
+        assert_eq!((date(time).as_str(), minute(time).as_str()), ("2023-11-14", "22:13"));
+        let rest = Duration::from_secs(60);
+        assert_eq!(ago(time, rest), "<span title=\"2023-11-14T22:12:20Z\">1 m 0 s</span>");
+        assert_eq!(ahead(time, rest), "<span title=\"2023-11-14T22:14:20Z\">1 m 0 s</span>");
         assert_eq!(ago(time, Duration::MAX), format!("<span title=\"\">{}</span>", span(Duration::MAX)));
     }
 }

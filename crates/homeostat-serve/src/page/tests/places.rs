@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::program::{HOSTILE, Program};
+use crate::page::history::Past;
 use crate::until::until;
 
 #[test]
@@ -91,4 +92,35 @@ fn the_page_of_an_active_run_has_its_deadline_and_why_it_began() {
     let page = program.get("/keys/v%3Cm%3E/%22slow%22").1;
     assert!(page.contains(">1 h 0 m</span> <small>1 h 0 m after its start"), "{page}");
     assert!(page.contains("<dt>Why it began</dt><dd>– <small>known when the run ends; no earlier run"), "{page}");
+}
+
+#[test]
+fn charts_have_their_values_and_clock_times() {
+    let program = Program::started();
+    let past = || program.pages.history.of("v<m>", Past::FiveMinutes);
+    until("the first sample is taken", || past().range.is_some());
+    for number in 1..=12 {
+        if number == 3 {
+            (0..5).for_each(|number| program.run(&format!("fine-{number}")));
+        }
+        program.clock.advance(Duration::from_secs(5));
+        until("a sample is taken", || past().samples.len() == number);
+    }
+    let page = program.get("/controllers/v%3Cm%3E").1;
+    for part in [
+        "waiting keys <small>now 0, most 0 at 00:01</small>",
+        "runs per second <small>now 0.1, most 0.1 at 00:01</small>",
+        "<div class=\"axis\"><span>1969-12-31 23:01</span><span>00:01 UTC</span></div>",
+    ] {
+        assert!(page.contains(part), "{part}: {page}");
+    }
+    let page = program.get("/").1;
+    for part in [
+        "Controllers <small>charts: 1969-12-31 23:56:00 to 00:01:00 UTC, one scale",
+        "<small>max 1.0</small>",
+        "<small>1970-01-01 UTC <i",
+        "<span>00:00:00</span><span>00:00:15</span>",
+    ] {
+        assert!(page.contains(part), "{part}: {page}");
+    }
 }
