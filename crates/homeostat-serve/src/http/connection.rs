@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use http::{HeaderMap, Method, StatusCode};
 
-#[cfg(feature = "tls")]
 use super::counts::increment;
 use super::date::http_date;
 use super::head::{RequestHead, UnreadableRequest};
