@@ -280,7 +280,7 @@ fn more_failed_keys_than_rows_are_counted_and_shown_on_request() {
     assert!(page.contains("Needs attention <small>60</small>") && rows(&page) == 60, "{page}");
     let page = program.get("/controllers/v%3Cm%3E").1;
     assert!(page.contains("50 of 60 <a href=\"?all=1#keys\">show all</a>"), "{page}");
-    assert_eq!(rows(&page.split("id=\"runs\"").next().unwrap()), 50);
+    assert_eq!(rows(page.split("id=\"runs\"").next().unwrap()), 50);
     let page = program.get("/controllers/v%3Cm%3E?all=1").1;
     assert!(page.contains("Failed and suspended keys <small>60</small>"), "{page}");
 }
