@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::fmt::Write;
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use subtle::ConstantTimeEq;
 use uuid::Uuid;
@@ -19,6 +19,9 @@ const MOST_USERS: usize = 1_024;
 
 /// The number of past actions that a page shows.
 const MOST_ROWS: usize = 10;
+
+/// How long a page tells the last action on its key or controller.
+const NOTICE_TIME: Duration = Duration::from_secs(20);
 
 /// The tokens in the forms of each user. A page of another site cannot read them, so it cannot send a form.
 #[derive(Default)]
@@ -84,6 +87,28 @@ pub(super) fn section(
         out.push_str("</tr>");
     }
     out.push_str("</tbody></table></section>");
+}
+
+/// Adds a message about the last action on this target, for a short time after it.
+pub(super) fn notice(past: &PastActions, out: &mut String, (now, today): (Instant, SystemTime), target: &ActionTarget) {
+    let is_new = |past: &PastAction| now.saturating_duration_since(past.at) < NOTICE_TIME;
+    let last = past.last(1, |other| other == target).pop().filter(is_new);
+    let Some(PastAction { action, user, at, .. }) = last else { return };
+    let words = match (action, target.key.is_some()) {
+        (UserAction::Retry, true) => "asked for a run of this key",
+        (UserAction::Retry, false) => "asked for runs of all failed keys",
+        (UserAction::Suspend, true) => "suspended this key: no run starts before its resume",
+        (UserAction::Suspend, false) => "suspended this controller: no run starts before its resume",
+        (UserAction::Resume, true) => "resumed this key",
+        (UserAction::Resume, false) => "resumed this controller",
+    };
+    // Writing to a `String` cannot fail.
+    let _ = write!(
+        out,
+        "<p class=\"notice\" role=\"status\"><b>Done.</b> {} {words} <small>{} ago</small></p>",
+        name(&user),
+        ago(today, now.saturating_duration_since(at))
+    );
 }
 
 /// Adds the buttons of these actions, each with its text.

@@ -62,12 +62,10 @@ pub(super) fn live_part(controller: &ControllerStatus, data: &PageData<'_>, allo
         time(data.status.time_of_day)
     );
     let target = ActionTarget::controller(&controller.name);
-    if !allowed.actions.is_empty() {
-        out.push_str("<details class=\"actions\" data-id=\"actions\"><summary>Act on all keys</summary>");
-        let texts = allowed.actions.iter().map(|action| (*action, text(*action)));
-        buttons(&mut out, &target, &allowed.token, &texts.collect::<Vec<_>>());
-        out.push_str("</details>");
-    }
+    let times = (data.now(), data.status.time_of_day);
+    actions::notice(data.past, &mut out, times, &target);
+    let texts = allowed.actions.iter().filter_map(|action| Some((*action, text(*action, controller)?)));
+    buttons(&mut out, &target, &allowed.token, &texts.collect::<Vec<_>>());
     figures(&mut out, controller, data);
     hour(&mut out, controller, data);
     running(&mut out, controller, data);
@@ -80,19 +78,20 @@ pub(super) fn live_part(controller: &ControllerStatus, data: &PageData<'_>, allo
     let all = recent.len();
     recent.truncate(data.most(MOST_RUNS));
     let remark = format!("the newest {}", data.remark("runs", recent.len(), all));
-    let times = (data.now(), data.status.time_of_day);
     runs::section(&mut out, ("Last runs", &remark), &recent, Some(&controller.name), times);
     actions::section(data.past, &mut out, times, |past| past.controller == controller.name);
     out.push_str("</main>");
     out
 }
 
-/// Returns the text of a button.
-fn text(action: UserAction) -> &'static str {
+/// Returns the text of a button. `None` if the action changes nothing now.
+fn text(action: UserAction, controller: &ControllerStatus) -> Option<&'static str> {
+    let is_suspended = controller.phase == ControllerPhase::Suspended;
     match action {
-        UserAction::Retry => "Retry all failed keys now",
-        UserAction::Suspend => "Suspend the controller",
-        UserAction::Resume => "Resume the controller",
+        UserAction::Retry if controller.metrics.failing + controller.metrics.parked == 0 => None,
+        UserAction::Retry => Some("Retry all failed keys now"),
+        UserAction::Suspend => (!is_suspended).then_some("Suspend the controller"),
+        UserAction::Resume => is_suspended.then_some("Resume the controller"),
     }
 }
 

@@ -293,7 +293,7 @@ fn page(request: &IncomingRequest, status: StatusCode, tab: &Tab, live: String) 
     match request.parameter("live") {
         // The page's script also shows the part about a key that is no longer known.
         Some(_) => live_part(StatusCode::OK, live),
-        None => whole_page(status, tab, &live),
+        None => whole_page(status, tab, &request.user.name, &live),
     }
 }
 

@@ -118,7 +118,7 @@ pub(super) fn live_part(
     controller: &str,
     status: &KeyStatus,
     page_time: &PageTime<'_>,
-    (token, actions): (&str, &[(UserAction, &str)]),
+    (token, allowed): (&str, &[(UserAction, &str)]),
     past: &PastActions,
     tab: &Tab,
 ) -> String {
@@ -131,7 +131,8 @@ pub(super) fn live_part(
     }
     let mut out = header(controller, &status.key, page_time, &chips, tab);
     let target = ActionTarget::key(controller, &status.key);
-    buttons(&mut out, &target, token, actions);
+    actions::notice(past, &mut out, (page_time.now, page_time.time), &target);
+    buttons(&mut out, &target, token, allowed);
     out.push_str("<dl class=\"about\">");
     about(&mut out, status, page_time);
     out.push_str("</dl>");

@@ -2,7 +2,7 @@
 
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 
-use super::escape::line;
+use super::escape::{line, name};
 use super::tab::Tab;
 use crate::http::Reply;
 
@@ -12,17 +12,19 @@ const SCRIPT: &str = include_str!("page.js");
 
 /// The policy allows only this style and this script, by their hashes. A test computes the hashes.
 const POLICY: &str = "default-src 'none'; \
-    style-src 'sha256-JXQw9IUw7wL1NDJ7M7WtlQBlAVo04Tn/pv63IHxsCkI='; \
+    style-src 'sha256-T5aHrpGyJgakGWNI/YcoQLc4akZ7vu9KMXbQ6imQAvM='; \
     script-src 'sha256-S4PniMajaw9Z8JAQadDbgC+FRMT7zS+RfWN4rMdmiMU='; \
     connect-src 'self'; img-src data:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
 
-/// Returns a complete page. `live` is the HTML of its changing part.
-pub(super) fn whole_page(status: StatusCode, tab: &Tab, live: &str) -> Reply {
+/// Returns a complete page for this user. `live` is the HTML of its changing part.
+pub(super) fn whole_page(status: StatusCode, tab: &Tab, user: &str, live: &str) -> Reply {
+    let user = if user.is_empty() { String::new() } else { format!("<span>you are <b>{}</b></span>", name(user)) };
     let title = line(&tab.title).to_string();
     let parts = [
         ("{{title}}", title.as_str()),
         ("{{icon}}", tab.icon()),
         ("{{style}}", STYLE),
+        ("{{user}}", user.as_str()),
         ("{{live}}", live),
         ("{{script}}", SCRIPT),
     ];

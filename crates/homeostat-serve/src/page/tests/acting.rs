@@ -1,5 +1,7 @@
 //! Tests of the forms on the pages.
 
+use std::time::Duration;
+
 use http::{HeaderValue, Method, header};
 use log::Level;
 
@@ -118,4 +120,40 @@ fn an_action_is_logged_with_its_user_and_client() {
     let line = logs.wait_for(Level::Info, "audited: ada at ");
     let fields = ["component", "user", "client", "action", "controller", "key"].map(|name| line.field(name).to_owned());
     assert_eq!(fields, ["audited", "ada", "127.0.0.1", "suspend", "v<m>", "\"bad\""]);
+}
+
+#[test]
+fn a_message_tells_the_action_and_its_user_for_a_short_time() {
+    let program = program();
+    program.run("bad");
+    for (page, action, words) in [
+        (KEY, "suspend", "suspended this key: no run starts before its resume"),
+        (KEY, "resume", "resumed this key"),
+        (CONTROLLER, "retry", "asked for runs of all failed keys"),
+    ] {
+        drop(act(&program, page, action));
+        let done = format!("role=\"status\"><b>Done.</b> <bdi>ada</bdi> {words} <small>");
+        assert!(program.get(page).1.contains(&done), "{action}");
+        assert!(!program.get("/").1.contains("<b>Done."), "only the page of the target tells it");
+    }
+    program.clock.advance(Duration::from_secs(20));
+    assert!(!program.get(KEY).1.contains("<b>Done.") && !program.get(CONTROLLER).1.contains("<b>Done."));
+}
+
+#[test]
+fn the_page_of_a_controller_has_only_buttons_that_change_something() {
+    let program = program();
+    let has = |action: &str| program.get(CONTROLLER).1.contains(&format!("action=\"{CONTROLLER}/{action}\""));
+    assert_eq!(["retry", "suspend", "resume"].map(has), [false, true, false]);
+    program.run("bad");
+    program.keys.suspend_all();
+    assert_eq!(["retry", "suspend", "resume"].map(has), [true, false, true]);
+}
+
+#[test]
+fn a_page_names_its_user() {
+    let program = Program::new();
+    assert!(!program.get("/").1.contains("you are"));
+    let request = IncomingRequest { user: crate::UserInfo::new("<ada>"), ..get("/") };
+    assert!(text(program.pages.handle(&request)).contains("you are <b><bdi>&lt;ada&gt;</bdi></b>"));
 }
