@@ -138,12 +138,17 @@ fn figures(out: &mut String, controller: &ControllerStatus, data: &PageData<'_>)
         "Run time",
         format!("{} <small>median / 99 % of the kept runs</small>", run_times(&data.history.runs.of(&controller.name))),
     );
-    let ended =
-        [("panics", metrics.runs.panics), ("timed out", metrics.runs.timeouts), ("overran", metrics.runs.overruns)];
-    let ended: Vec<_> =
-        ended.iter().filter(|(_, of)| *of > 0).map(|(what, of)| format!("{} {what}", count(*of))).collect();
-    if !ended.is_empty() {
-        fact("Also", ended.join(", "));
+    let started = data.process.started.map(|started| format!(" ({} {})", date(started), time(started)));
+    let mut all = format!("{} of {} runs since start{}", count(errors), count(runs), started.unwrap_or_default());
+    if metrics.runs.panics > 0 {
+        let _ = write!(all, ", among them {} panics", count(metrics.runs.panics));
+    }
+    fact("Errors", all);
+    let late = [("ended after the deadline", metrics.runs.timeouts), ("overran", metrics.runs.overruns)];
+    let late = late.iter().filter(|(_, of)| *of > 0).map(|(what, of)| format!("{} {what}", count(*of)));
+    let late = late.collect::<Vec<_>>().join(", ");
+    if !late.is_empty() {
+        fact("Late runs", late);
     }
     out.push_str("</dl>");
 }

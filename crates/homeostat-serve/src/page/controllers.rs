@@ -54,7 +54,7 @@ pub(super) fn section(out: &mut String, data: &PageData<'_>) {
         ("n", "failing"),
         ("n", "parked"),
         ("c", "runs per second"),
-        ("n", "errors"),
+        ("n", "errors <small>since start</small>"),
         ("c", "run time <small>median / 99 %</small>"),
     ];
     table(out, "controllers", "Controllers, with charts of the last five minutes", &heads);

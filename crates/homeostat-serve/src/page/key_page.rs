@@ -7,10 +7,10 @@ use std::time::{Duration, Instant, SystemTime};
 use super::actions::buttons;
 use super::data::{ChipColour, chip, controller_link};
 use super::escape::{key, line, lines, name, plain};
-use super::past_actions::{ActionTarget, PastActions};
+use super::past_actions::{ActionTarget, PastAction, PastActions};
 use super::suspension::{Suspension, failed_chips, is_suspended};
 use super::tab::{Tab, TabLevel};
-use super::units::{ago, ahead, span, time};
+use super::units::{self, ago, ahead, date, span, time};
 use super::{actions, runs};
 use crate::status::{Control, RecentRun, RunLogs, UserAction};
 use homeostat::controller::{ActiveRun, FailedKey, RunOutcome};
@@ -34,8 +34,8 @@ pub(super) struct KeyStatus {
     /// Whether the key has a suspension of its own.
     suspended: bool,
     suspension: Option<Suspension>,
-    /// Whether a person has asked for a run since the last one ended.
-    is_requested: bool,
+    /// The first request of a person for a run since the last one ended.
+    request: Option<PastAction>,
     /// The oldest first.
     recent_runs: Vec<Arc<RecentRun>>,
     /// Acts on the key, if users may.
@@ -70,7 +70,7 @@ impl KeyStatus {
         Some(Self {
             key: shown.to_owned(),
             suspension: Suspension::of_key(&status, shown, past),
-            is_requested: past.is_requested(&ActionTarget::key(controller, shown), failed.is_some(), last_end),
+            request: past.request(&ActionTarget::key(controller, shown), failed.is_some(), last_end),
             state,
             running: status.running.iter().find(|run| run.key == shown).cloned(),
             failed,
@@ -199,7 +199,7 @@ fn about(out: &mut String, status: &KeyStatus, page_time: &PageTime<'_>) {
     if let Some(run) = &status.running {
         fact("Now", &format!("runs for {} on {}", ago(time, run.elapsed), name(&run.thread)));
         fact("Deadline", &deadline(run, time));
-        fact("Why it began", &began(status.recent_runs.last(), page_time, run.elapsed));
+        fact("Why it began", &began(status, page_time, run.elapsed));
     }
     if let Some(last) = status.recent_runs.last() {
         let ended = ago(time, now.saturating_duration_since(last.started).saturating_sub(last.took));
@@ -209,7 +209,18 @@ fn about(out: &mut String, status: &KeyStatus, page_time: &PageTime<'_>) {
     if let Some(failed) = &status.failed {
         let lasts = ago(time, now.saturating_duration_since(failed.failing_since));
         fact("Fails", &format!("for {lasts}, {} tries in a row", failed.failures));
-        fact("Last error", &format!("<pre>{}</pre>", lines(&failed.error)));
+        let failures = status.recent_runs.iter().rev().take_while(|run| !run.is_success());
+        let first = failures.filter(|run| run.outcome.error().is_some()).last();
+        let failure = |ago: Duration, error: &str| {
+            let at = time.checked_sub(ago).map(|at| format!("{} {}", date(at), units::time(at))).unwrap_or_default();
+            format!("{at} <small>{} ago</small><pre>{}</pre>", units::ago(time, ago), lines(error))
+        };
+        fact("Last failure", &failure(now.saturating_duration_since(failed.since), &failed.error));
+        if let Some(first) = first.filter(|_| failed.failures > 1) {
+            let title = if first.attempt == 1 { "First failure" } else { "First known failure" };
+            let ago = now.saturating_duration_since(first.started).saturating_sub(first.took);
+            fact(title, &failure(ago, first.outcome.error().unwrap_or_default()));
+        }
     }
 }
 
@@ -227,12 +238,18 @@ fn deadline(run: &ActiveRun, time: SystemTime) -> String {
 /// How much later than asked for a run may begin to count as the one that the previous run asked for.
 const SLACK: Duration = Duration::from_secs(1);
 
-/// Describes why an active run began, as far as the end of the previous run tells, in the words of [`runs::why`]. The
-/// reasons of a run are known when it ends.
-fn began(previous: Option<&Arc<RecentRun>>, page_time: &PageTime<'_>, elapsed: Duration) -> String {
+/// Describes why an active run began, as far as requests of people and the end of the previous run tell, in the words of
+/// [`runs::why`]. All reasons of a run are known when it ends.
+fn began(status: &KeyStatus, page_time: &PageTime<'_>, elapsed: Duration) -> String {
     let now = page_time.now;
-    let unknown = "– <small>known when the run ends";
-    let Some(previous) = previous else { return format!("{unknown}; no earlier run of the key is known</small>") };
+    let is_before = |request: &&PastAction| now.saturating_duration_since(request.at) >= elapsed;
+    if let Some(request) = status.request.as_ref().filter(is_before) {
+        return format!("requested by {} <small>at {}</small>", name(&request.user), units::time(request.time));
+    }
+    let unknown = "not known before the run ends <small>";
+    let Some(previous) = status.recent_runs.last() else {
+        return format!("{unknown}no earlier run of the key is known</small>");
+    };
     let since_end = now.saturating_duration_since(previous.started).saturating_sub(previous.took);
     let idle = since_end.saturating_sub(elapsed);
     let is_due = |after: Duration| idle >= after && idle < after.saturating_add(SLACK);
@@ -243,7 +260,7 @@ fn began(previous: Option<&Arc<RecentRun>>, page_time: &PageTime<'_>, elapsed: D
         (RunOutcome::Requeued(after), _) if is_due(*after) => {
             format!("requeue, {} after the previous run", span(*after))
         }
-        _ => format!("{unknown}; it began {} after the previous run, which {}</small>", span(idle), ended(previous)),
+        _ => format!("{unknown}it began {} after the previous run, which {}</small>", span(idle), ended(previous)),
     }
 }
 
@@ -257,9 +274,9 @@ fn ended(run: &RecentRun) -> String {
 /// Describes when the key runs next.
 fn next(status: &KeyStatus, page_time: &PageTime<'_>) -> String {
     if let Some(suspension) = &status.suspension {
-        let next = suspension.next(status.is_requested);
+        let next = suspension.next(status.request.is_some());
         return match status.state {
-            KeyState::Idle if !status.is_requested => format!("{next}, once it changes or is requested"),
+            KeyState::Idle if status.request.is_none() => format!("{next}, once it changes or is requested"),
             KeyState::Processing(PendingRerun::None) => format!("{next}, if the active run asks for it"),
             _ => next,
         };

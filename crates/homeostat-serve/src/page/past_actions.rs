@@ -78,15 +78,16 @@ impl PastActions {
         last.filter(|past| past.action == UserAction::Suspend)
     }
 
-    /// Returns whether a person has asked for a run of a key since then. A failed key may also have been asked for with
-    /// all failed keys of its controller.
-    pub(super) fn is_requested(&self, key: &ActionTarget, has_failed: bool, since: Option<Instant>) -> bool {
+    /// Returns the first request of a person for a run of a key since then. A failed key may also have been asked for
+    /// with all failed keys of its controller.
+    pub(super) fn request(&self, key: &ActionTarget, has_failed: bool, since: Option<Instant>) -> Option<PastAction> {
         let all = ActionTarget::controller(&key.controller);
         let actions = self.0.lock();
-        actions.iter().any(|PastAction { action, target, at, .. }| {
-            let is_about = target == key || (has_failed && *target == all);
-            *action == UserAction::Retry && is_about && since.is_none_or(|since| *at >= since)
-        })
+        let mut requests = actions.iter().filter(|past| {
+            let is_about = past.target == *key || (has_failed && past.target == all);
+            past.action == UserAction::Retry && is_about && since.is_none_or(|since| past.at >= since)
+        });
+        requests.next().cloned()
     }
 
     /// Returns the last actions on these targets, at most this many, the newest first.

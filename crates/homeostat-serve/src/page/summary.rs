@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::data::{ChipColour, PageData, chip, figure};
 use super::escape::{lines, name};
 use super::tab::Tab;
-use super::units::{ago, size, time};
+use super::units::{ago, date, size, time};
 use crate::status::{CheckResult, all_ok};
 use homeostat::controller::ControllerStatus;
 use homeostat::manager::ManagerStatus;
@@ -68,8 +68,10 @@ fn facts(data: &PageData<'_>) -> Vec<String> {
     }
     let host = process.host.as_deref().map(|host| format!(" on {}", name(host))).unwrap_or_default();
     facts.push(format!("pid {}{host}", process.id));
-    if let Some(up) = process.started.and_then(|started| status.time_of_day.duration_since(started).ok()) {
-        facts.push(format!("up {}", data.ago(up)));
+    if let Some(started) = process.started
+        && let Ok(up) = status.time_of_day.duration_since(started)
+    {
+        facts.push(format!("up {} since {} {}", data.ago(up), date(started), time(started)));
     }
     if let Some(bytes) = process.resident_bytes {
         facts.push(format!("{} MiB", size(usize::try_from(bytes >> 20).unwrap_or_default())));

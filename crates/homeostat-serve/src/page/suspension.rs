@@ -69,7 +69,7 @@ pub(super) fn next_try(
     let target = ActionTarget::key(&controller.name, &failed.key);
     let suspension = Suspension::of_key(controller, &failed.key, data.past);
     match (suspension, failed.next_try) {
-        (Some(suspension), _) if data.past.is_requested(&target, true, Some(failed.since)) => {
+        (Some(suspension), _) if data.past.request(&target, true, Some(failed.since)).is_some() => {
             ("wide", suspension.next(true))
         }
         _ if failed.parked => ("n", DASH.to_owned()),

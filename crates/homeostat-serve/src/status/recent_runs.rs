@@ -36,9 +36,17 @@ impl RecentRun {
     /// The number of failed runs that it keeps.
     pub(crate) const MOST_FAILED: usize = 256;
 
+    /// The number of keys whose first and last failures it keeps.
+    pub(crate) const MOST_FAILING: usize = 1_000;
+
     /// Returns the state of the key now.
     pub(crate) fn key_state(&self) -> KeyState {
         (self.key_state)()
+    }
+
+    /// Returns whether the run succeeded, so that its key no longer fails.
+    pub(crate) fn is_success(&self) -> bool {
+        matches!(self.outcome, RunOutcome::Succeeded | RunOutcome::Requeued(_))
     }
 
     /// Returns the result in a word.
@@ -110,12 +118,20 @@ impl fmt::Debug for RunLogs {
     }
 }
 
+/// The first and the last failure of a key since its last success.
+struct Failures {
+    first: Arc<RecentRun>,
+    last: Arc<RecentRun>,
+}
+
 /// The kept runs of one controller, in the order of their ends. Failed runs are kept apart: frequent successes must not
 /// displace them.
 #[derive(Default)]
 struct RunLog {
     controls: OnceLock<Arc<Controls>>,
     failed: Mutex<VecDeque<Arc<RecentRun>>>,
+    /// By the key's text: a noisy key must not displace the failures of others.
+    failing: Mutex<BTreeMap<String, Failures>>,
     others: Mutex<VecDeque<Arc<RecentRun>>>,
 }
 
@@ -128,7 +144,10 @@ impl RunLog {
     fn list(&self) -> Vec<Arc<RecentRun>> {
         let mut runs: Vec<_> = self.failed.lock().iter().cloned().collect();
         runs.extend(self.others.lock().iter().cloned());
-        runs.sort_by_key(|run| run.started);
+        runs.extend(self.failing.lock().values().flat_map(|of| [Arc::clone(&of.first), Arc::clone(&of.last)]));
+        runs.sort_by_key(|run| (run.started, Arc::as_ptr(run)));
+        // A failed run may be kept in three places.
+        runs.dedup_by(|one, other| Arc::ptr_eq(one, other));
         runs
     }
 
@@ -146,7 +165,12 @@ impl RunLog {
             outcome: run.outcome.clone(),
             retry_after: run.retry_after,
         });
-        let (kept, most) = match run.outcome.error() {
+        self.add_recent(recent);
+    }
+
+    fn add_recent(&self, recent: Arc<RecentRun>) {
+        self.note(&recent);
+        let (kept, most) = match recent.outcome.error() {
             Some(_) => (&self.failed, RecentRun::MOST_FAILED),
             None => (&self.others, RecentRun::MOST),
         };
@@ -155,6 +179,28 @@ impl RunLog {
         kept.push_back(recent);
         drop(kept);
         drop(oldest);
+    }
+
+    /// Keeps the first and the last failure of a key, until it succeeds.
+    fn note(&self, run: &Arc<RecentRun>) {
+        if run.outcome.error().is_none() && !run.is_success() {
+            return;
+        }
+        let mut failing = self.failing.lock();
+        // Removed runs are dropped without the lock.
+        let before = failing.remove(&run.key);
+        let mut forgotten = None;
+        if run.outcome.error().is_some() {
+            let first = before.as_ref().filter(|_| run.attempt > 1).map_or(run, |before| &before.first);
+            let failures = Failures { first: Arc::clone(first), last: Arc::clone(run) };
+            failing.insert(run.key.clone(), failures);
+            if failing.len() > RecentRun::MOST_FAILING {
+                let oldest = failing.iter().min_by_key(|(_, of)| of.last.started).map(|(key, _)| key.clone());
+                forgotten = oldest.and_then(|key| failing.remove(&key));
+            }
+        }
+        drop(failing);
+        drop((before, forgotten));
     }
 }
 
@@ -169,6 +215,44 @@ mod tests {
     const SLOW: usize = usize::MAX;
     /// The key whose runs fail.
     const BAD: usize = usize::MAX - 1;
+
+    #[test]
+    fn the_first_and_the_last_failure_of_each_failing_key_are_kept_and_listed_once() {
+        let log = RunLog::default();
+        let clock = ManualClock::new();
+        let add = |key: &str, attempt: u32, outcome: RunOutcome| {
+            clock.advance(Duration::from_secs(1));
+            log.add_recent(Arc::new(RecentRun {
+                key: key.to_owned(),
+                key_state: Box::new(|| KeyState::Idle),
+                control: None,
+                reasons: Reasons::MANUAL,
+                attempt,
+                queued_for: Duration::ZERO,
+                started: clock.clock().now(),
+                took: Duration::ZERO,
+                thread: String::new(),
+                outcome,
+                retry_after: None,
+            }));
+        };
+        let failed = || RunOutcome::Failed("no answer".into());
+        add("quiet", 1, failed());
+        add("well", 1, failed());
+        for attempt in 1..=300 {
+            add("noisy", attempt, failed());
+        }
+        add("quiet", 2, failed());
+        add("well", 2, RunOutcome::Succeeded);
+        let of = |key: &str| log.list().iter().filter(|run| run.key == key).map(|run| run.attempt).collect::<Vec<_>>();
+        assert_eq!((of("quiet"), of("well")), (vec![1, 2], vec![2]));
+        let noisy = of("noisy");
+        assert_eq!((noisy[0], noisy[1], noisy.len()), (1, 46, RecentRun::MOST_FAILED));
+        for number in 0..RecentRun::MOST_FAILING {
+            add(&number.to_string(), 1, failed());
+        }
+        assert_eq!(log.failing.lock().len(), RecentRun::MOST_FAILING);
+    }
 
     #[test]
     fn the_last_runs_are_kept_and_the_last_failures_apart() {

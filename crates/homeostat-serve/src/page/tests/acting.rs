@@ -157,3 +157,33 @@ fn a_page_names_its_user() {
     let request = IncomingRequest { user: crate::UserInfo::new("<ada>"), ..get("/") };
     assert!(text(program.pages.handle(&request)).contains("you are <b><bdi>&lt;ada&gt;</bdi></b>"));
 }
+
+#[test]
+fn a_requested_run_names_its_user_while_it_is_active() {
+    let program = program();
+    program.keys.suspend("slow".to_owned());
+    let page = KEY.replace("bad", "slow");
+    drop(act(&program, &page, "retry"));
+    program.clock.advance(Duration::from_secs(5));
+    program.keys.resume(&"slow".to_owned());
+    until("the run is active", || program.keys.metrics().runs.active == 1);
+    let page = program.get(&page).1;
+    assert!(page.contains("<dt>Why it began</dt><dd>requested by <bdi>ada</bdi> <small>at <time"), "{page}");
+}
+
+#[test]
+fn the_page_of_a_failing_key_has_its_first_and_its_last_failure() {
+    let program = program();
+    program.run("bad");
+    assert!(!program.get(KEY).1.contains("First failure"));
+    program.clock.advance(Duration::from_secs(40));
+    until("the retry is recorded", || program.get(KEY).1.contains("First failure"));
+    let page = program.get(KEY).1;
+    for (title, time) in [("First", "00:00:00"), ("Last", "00:00:40")] {
+        let begin = format!("<dt>{title} failure</dt><dd>1970-01-01 <time");
+        let fact = page.split(&begin).nth(1).unwrap().split("</dd>").next().unwrap();
+        assert!(fact.contains(&format!(">{time} UTC<")) && fact.ends_with("<pre>no answer</pre>"), "{fact}");
+    }
+    let page = program.get(CONTROLLER).1;
+    assert!(page.contains("<dt>Errors</dt><dd>2 of 2 runs since start (20"), "{page}");
+}

@@ -91,7 +91,7 @@ fn the_page_of_an_active_run_has_its_deadline_and_why_it_began() {
     until("a run is active", || program.keys.metrics().runs.active > 0);
     let page = program.get("/keys/v%3Cm%3E/%22slow%22").1;
     assert!(page.contains(">1 h 0 m</span> <small>1 h 0 m after its start"), "{page}");
-    assert!(page.contains("<dt>Why it began</dt><dd>– <small>known when the run ends; no earlier run"), "{page}");
+    assert!(page.contains("<dt>Why it began</dt><dd>not known before the run ends <small>no earlier run"), "{page}");
 }
 
 #[test]
