@@ -4,7 +4,7 @@
 //! cargo run --features serve --example status_page
 //! ```
 //!
-//! Some keys fail, one run hangs, a source cannot list, a controller and a failing key are suspended. Keys and objects
+//! Some keys fail, 40 of them with one error, one run hangs, a source cannot list, a controller and a failing key are suspended. Keys and objects
 //! have hostile names: long, unbroken, right to left, HTML. The buttons work, and standard error shows who used them.
 //! The program ends when its standard input ends: press Ctrl-D.
 
@@ -50,7 +50,7 @@ fn work(cx: &Context, key: &str, millis: std::ops::Range<u64>, end: &Cancellatio
             end.wait();
             Ok(Action::await_change())
         }
-        "default/db-7" => Err(ERRORS[0].into()),
+        "default/db-7" | "default/shop" => Err(ERRORS[0].into()),
         "prod/cache" => Err(ERRORS[1].into()),
         "default/<b>x</b>" => Err(terminal(ERRORS[2]).into()),
         key if key.starts_with("edge/") => Err("connect to 10.0.0.7:6443: connection refused".into()),
@@ -168,7 +168,7 @@ fn program(end: &CancellationToken) -> Result<(Manager, StatusPages), BoxError> 
                 }
             }
             if round == 5 {
-                for key in ["default/db-7", "prod/cache", "default/<b>x</b>"] {
+                for key in ["default/db-7", "default/shop", "prod/cache", "default/<b>x</b>"] {
                     vms.enqueue(key.to_owned());
                 }
                 for number in 0..40 {

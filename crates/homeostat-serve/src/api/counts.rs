@@ -2,17 +2,32 @@
 
 use std::sync::Arc;
 
+use serde_json::Value;
+
 use super::ObjectApi;
 use crate::kinds::{ObjectSource, ServedResource};
-use homeostat_objects::{Client, ClientError, Kind, Query};
+use homeostat_objects::{Client, ClientError, Kind, Query, SharedObject};
 
 /// A stored kind, as the status page shows it.
 pub(crate) struct KindCount {
     pub(crate) kind: Kind,
     /// The command that lists the objects.
     pub(crate) command: String,
-    /// The number of objects. `None` if counting them would need the network.
-    pub(crate) count: Option<Result<usize, ClientError>>,
+    /// `None` if counting the objects would need the network.
+    pub(crate) count: Option<Result<ObjectCount, ClientError>>,
+}
+
+/// The number of stored objects of a kind.
+pub(crate) struct ObjectCount {
+    pub(crate) all: usize,
+    /// The objects whose condition `Ready` is not `True`.
+    pub(crate) not_ready: usize,
+}
+
+/// Returns the condition `Ready` of an object.
+pub(crate) fn ready_condition(object: &SharedObject) -> Option<Value> {
+    let conditions = object.pointer("/status/conditions")?.to_value();
+    conditions.as_array()?.iter().find(|condition| condition["type"] == "Ready").cloned()
 }
 
 impl ObjectApi {
@@ -24,7 +39,12 @@ impl ObjectApi {
         let count = |kind: &Kind| KindCount {
             kind: kind.clone(),
             command: command(kind, &stored),
-            count: is_local.then(|| Ok(client.list(kind, &Query::all())?.items.len())),
+            count: is_local.then(|| {
+                let objects = client.list(kind, &Query::all())?.items;
+                let is_not_ready =
+                    |object: &&SharedObject| ready_condition(object).is_some_and(|ready| ready["status"] != "True");
+                Ok(ObjectCount { all: objects.len(), not_ready: objects.iter().filter(is_not_ready).count() })
+            }),
         };
         stored.iter().filter(|kind| may_list(kind)).map(count).collect()
     }

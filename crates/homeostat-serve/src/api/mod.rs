@@ -45,7 +45,7 @@ use serde_json::Value;
 
 use self::accept::{DiscoveryForm, discovery_form, object_form};
 pub use self::builder::ObjectApiBuilder;
-pub(crate) use self::counts::{KindCount, full_name};
+pub(crate) use self::counts::{KindCount, ObjectCount, full_name, ready_condition};
 use self::openapi::OpenApiDocuments;
 use self::params::VersionMatch;
 use self::remove::DeleteCall;

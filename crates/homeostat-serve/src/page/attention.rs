@@ -104,7 +104,8 @@ fn most_urgent(parts: Vec<Vec<Trouble>>, most: usize) -> Vec<Trouble> {
 
 /// Adds the table of these rows. `has_part` says whether each row names its controller.
 pub(super) fn table_of(out: &mut String, caption: &str, rows: &[Trouble], has_part: bool, data: &PageData<'_>) {
-    let mut heads = vec![("", "key or source"), ("", "state"), ("", "part")];
+    let first = if has_part { "key or source" } else { "key" };
+    let mut heads = vec![("", first), ("", "state"), ("", "part")];
     heads.truncate(if has_part { 3 } else { 2 });
     heads.extend([("n", "tries"), ("n", "for"), ("n", "next try"), ("why", "why")]);
     table(out, "attention", caption, &heads);

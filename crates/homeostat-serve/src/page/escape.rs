@@ -102,9 +102,14 @@ pub(super) fn source_name(text: &str) -> String {
 /// The characters that need no escape in a path segment.
 const PART: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
+/// Escapes a text for one segment of a path, or for a query. It needs no further escape in HTML.
+pub(super) fn segment(text: &str) -> String {
+    utf8_percent_encode(text, PART).to_string()
+}
+
 /// Returns the path of these segments. It needs no further escape in HTML.
 pub(super) fn path(segments: &[&str]) -> String {
-    segments.iter().fold(String::new(), |path, segment| format!("{path}/{}", utf8_percent_encode(segment, PART)))
+    segments.iter().fold(String::new(), |path, text| format!("{path}/{}", segment(text)))
 }
 
 /// Returns the path of a key's page.

@@ -6,6 +6,7 @@ use http::{HeaderValue, Method, StatusCode, header};
 
 use super::controller_page::Allowed;
 use super::data::PageData;
+use super::escape::plain;
 use super::key_page::{KeyStatus, PageTime};
 use super::object_pages::ObjectPage;
 use super::pages::StatusPages;
@@ -18,7 +19,7 @@ use super::{
 };
 use crate::access::{Access, AccessRequest, AccessTarget, Authorizer, UserInfo};
 use crate::api::{KindCount, ObjectApi};
-use crate::http::{Handler, IncomingRequest, Reply};
+use crate::http::{Handler, IncomingRequest, Reply, canonical_path};
 use crate::status::{
     CONTENT_TYPE, CheckKind, CheckResult, FailureReasons, ProcessFacts, UserAction, all_ok, metrics_text,
     reply_to_group, reply_to_one, status_json,
@@ -158,14 +159,16 @@ impl StatusPages {
         self.with_data(request, manager, |data| {
             let tab = Tab::of(data.status, data.live, data.ready);
             let mut live = String::new();
+            let kinds = self.counts_for(&request.user);
             summary::header(&mut live, data, &tab);
+            summary::sections(&mut live, data, &kinds);
             live.push_str("<main id=\"main\">");
             summary::figures(&mut live, data.status);
             attention::section(&mut live, data);
             controllers::section(&mut live, data);
             timeline::section(&mut live, data);
             sources::section(&mut live, data);
-            objects::section(&mut live, &self.counts_for(&request.user), &self.kubectl);
+            objects::section(&mut live, &kinds, &self.kubectl);
             checks::section(&mut live, data);
             if let Some(server) = &self.server {
                 traffic::section(&mut live, &server.vitals, self.history.refused_logins());
@@ -210,21 +213,42 @@ impl StatusPages {
         let mut actions = key.actions();
         actions.retain(|(action, _)| self.may_act(&request.user, &target, *action));
         let token = self.tokens.of(&request.user.name);
-        let live = key_page::live_part(controller, &key, &page_time, (&token, &actions), &self.past_actions, &tab);
+        let objects = self.objects_of(&request.user, shown);
+        let past = &self.past_actions;
+        let live = key_page::live_part(controller, &key, &page_time, (&token, &actions), past, &objects, &tab);
         page(request, StatusCode::OK, &tab, live)
+    }
+
+    /// Returns the stored objects with the name of a key that a user may get. None if that would need the network.
+    fn objects_of(&self, user: &UserInfo, shown: &str) -> Vec<(Kind, ObjectKey)> {
+        let api = self.objects.as_ref().filter(|api| api.client().capabilities().local);
+        let (Some(api), Ok(key)) = (api, plain(shown).parse::<ObjectKey>()) else { return Vec::new() };
+        let client = api.client();
+        let mut kinds = api.stored_kinds();
+        kinds.retain(|kind| {
+            let is_of_kind = kind.is_namespaced() != key.namespace().is_empty();
+            is_of_kind && self.may_get(user, kind, &key) && client.get(kind, &key).is_ok()
+        });
+        kinds.into_iter().map(|kind| (kind, key.clone())).collect()
+    }
+
+    fn may_get(&self, user: &UserInfo, kind: &Kind, key: &ObjectKey) -> bool {
+        self.may(user, "get", AccessTarget::objects(kind.group(), kind.plural(), key.namespace(), key.name()))
     }
 
     fn search(&self, request: &IncomingRequest, manager: &Manager) -> Reply {
         let text = request.parameter("q").unwrap_or_default();
-        let found = search::find(manager, &self.history.runs, text);
+        let found = search::find(manager, &self.history.runs, search::contains(text));
         let objects = self.objects.as_ref().filter(|api| api.client().capabilities().local).map(|api| {
-            let kinds: Vec<_> =
-                api.stored_kinds().into_iter().filter(|kind| self.may_list(&request.user, kind)).collect();
-            search::find_objects(&*api.client(), &kinds.iter().collect::<Vec<_>>(), text)
+            let mut kinds = api.stored_kinds();
+            kinds.retain(|kind| self.may_list(&request.user, kind));
+            search::find_objects(&*api.client(), &kinds, text)
         });
         let tab = Tab::plain(format!("{text} · search · {}", manager.name()));
-        let live = search::live_part(manager.name(), text, &found, &objects.unwrap_or_default(), &tab);
-        page(request, StatusCode::OK, &tab, live)
+        self.with_data(request, manager, |data| {
+            let live = search::live_part(data, text, &found, objects.as_deref().unwrap_or_default(), &tab);
+            page(request, StatusCode::OK, &tab, live)
+        })
     }
 
     /// Returns the page of a kind, or of one object.
@@ -240,10 +264,7 @@ impl StatusPages {
         let user = &request.user;
         let is_allowed = match &key {
             None => self.may_list(user, &kind),
-            Some(key) => {
-                let target = AccessTarget::objects(kind.group(), kind.plural(), key.namespace(), key.name());
-                self.may(user, "get", target)
-            }
+            Some(key) => self.may_get(user, &kind, key),
         };
         if !is_allowed {
             return refusal(request, StatusCode::FORBIDDEN, "you may not read these objects");
@@ -257,6 +278,7 @@ impl StatusPages {
             kubectl: &self.kubectl,
             time: manager.clock().time_of_day(),
             kinds: &kinds,
+            all: request.parameter("all").is_some(),
         };
         let Some(key) = key else {
             let tab = Tab::plain(format!("{} · {}", kind.name(), manager.name()));
@@ -266,7 +288,10 @@ impl StatusPages {
         let events = EventRecorder::KIND;
         let target = AccessTarget::objects(events.group(), events.plural(), key.namespace(), "");
         let has_events = api.kinds().contains(&events) && self.may(user, "list", target);
-        let (live, exists) = object_page.object(&key, has_events, &tab);
+        let (text, path) = (key.to_string(), |of: &str, key: &str| ["keys", of, key].map(str::to_owned));
+        let mut keys = search::find(manager, &self.history.runs, |name| name == text);
+        keys.retain(|(of, key), _| self.may(user, "get", AccessTarget::Path(canonical_path(&path(of, key)))));
+        let (live, exists) = object_page.object(&key, &keys, has_events, &tab);
         page(request, if exists { StatusCode::OK } else { StatusCode::NOT_FOUND }, &tab, live)
     }
 }

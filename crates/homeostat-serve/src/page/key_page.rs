@@ -7,15 +7,17 @@ use std::time::{Duration, Instant, SystemTime};
 use super::actions::buttons;
 use super::data::{ChipColour, chip, controller_link};
 use super::escape::{key, line, lines, name, plain};
+use super::object_parts::object_link;
 use super::past_actions::{ActionTarget, PastAction, PastActions};
 use super::suspension::{Suspension, failed_chips, is_suspended};
 use super::tab::{Tab, TabLevel};
 use super::units::{self, ago, ahead, date, span, time};
 use super::{actions, runs};
 use crate::status::{Control, RecentRun, RunLogs, UserAction};
-use homeostat::controller::{ActiveRun, FailedKey, RunOutcome};
+use homeostat::controller::{ActiveRun, ControllerStatus, FailedKey, RunOutcome};
 use homeostat::manager::Manager;
 use homeostat::queue::{KeyState, PendingRerun};
+use homeostat_objects::{Kind, ObjectKey};
 
 /// The time that a page shows, and the name of the manager.
 pub(super) struct PageTime<'a> {
@@ -60,24 +62,35 @@ impl KeyStatus {
                 control = controls.as_ref().and_then(|controls| controls.of_key(key));
             }
         });
-        let mut recent_runs = runs.of(controller);
-        recent_runs.retain(|run| run.key == shown);
-        let state = state.or_else(|| recent_runs.last().map(|run| run.key_state()))?;
+        let recent = runs.of(controller);
+        let state = state.or_else(|| Some(recent.iter().rev().find(|run| run.key == shown)?.key_state()))?;
         let status = manager.status().controllers.into_iter().find(|status| status.name == controller)?;
-        let failed: Option<FailedKey<String>> =
-            status.failing.iter().chain(&status.parked).find(|failed| failed.key == shown).cloned();
+        let key = Self::new(&status, &recent, shown, state, past);
+        Some(Self { control: control.or(key.control), ..key })
+    }
+
+    /// Creates the status of a key of this controller from its recent runs and its state in the queue.
+    pub(super) fn new(
+        controller: &ControllerStatus,
+        recent_runs: &[Arc<RecentRun>],
+        shown: &str,
+        state: KeyState,
+        past: &PastActions,
+    ) -> Self {
+        let recent_runs: Vec<_> = recent_runs.iter().filter(|run| run.key == shown).cloned().collect();
+        let failed = controller.failing.iter().chain(&controller.parked).find(|failed| failed.key == shown).cloned();
         let last_end = recent_runs.last().and_then(|run| run.started.checked_add(run.took));
-        Some(Self {
+        Self {
             key: shown.to_owned(),
-            suspension: Suspension::of_key(&status, shown, past),
-            request: past.request(&ActionTarget::key(controller, shown), failed.is_some(), last_end),
+            suspension: Suspension::of_key(controller, shown, past),
+            request: past.request(&ActionTarget::key(&controller.name, shown), failed.is_some(), last_end),
             state,
-            running: status.running.iter().find(|run| run.key == shown).cloned(),
+            running: controller.running.iter().find(|run| run.key == shown).cloned(),
             failed,
-            suspended: is_suspended(&status, shown),
-            control: control.or_else(|| recent_runs.iter().rev().find_map(|run| run.control.clone())),
+            suspended: is_suspended(controller, shown),
+            control: recent_runs.iter().rev().find_map(|run| run.control.clone()),
             recent_runs,
-        })
+        }
     }
 }
 
@@ -97,6 +110,20 @@ impl KeyStatus {
         };
         let retry = (UserAction::Retry, text);
         if self.control.is_none() { Vec::new() } else { vec![retry, suspension] }
+    }
+
+    /// Returns the state as chips.
+    pub(super) fn chips(&self) -> String {
+        match (state(self), &self.failed) {
+            (("suspended", _), Some(failed)) => failed_chips(failed, true),
+            ((state, colour), _) => chip(colour, state),
+        }
+    }
+
+    /// Returns the last known error, and whether the key still fails.
+    pub(super) fn last_error(&self) -> Option<(&str, bool)> {
+        let failed = self.failed.as_ref().map(|failed| (failed.error.as_str(), true));
+        failed.or_else(|| self.recent_runs.iter().rev().find_map(|run| Some((run.outcome.error()?, false))))
     }
 
     /// Returns the tab of the page.
@@ -120,20 +147,17 @@ pub(super) fn live_part(
     page_time: &PageTime<'_>,
     (token, allowed): (&str, &[(UserAction, &str)]),
     past: &PastActions,
+    objects: &[(Kind, ObjectKey)],
     tab: &Tab,
 ) -> String {
-    let (state, colour) = state(status);
-    let mut chips = chip(colour, state);
-    if state == "suspended"
-        && let Some(failed) = &status.failed
-    {
-        chips = failed_chips(failed, true);
-    }
-    let mut out = header(controller, &status.key, page_time, &chips, tab);
+    let mut out = header(controller, &status.key, page_time, &status.chips(), tab);
     let target = ActionTarget::key(controller, &status.key);
     actions::notice(past, &mut out, (page_time.now, page_time.time), &target);
     buttons(&mut out, &target, token, allowed);
     out.push_str("<dl class=\"about\">");
+    for (kind, object) in objects {
+        let _ = write!(out, "<div><dt>Object</dt><dd>{} {}</dd></div>", name(kind.name()), object_link(kind, object));
+    }
     about(&mut out, status, page_time);
     out.push_str("</dl>");
     let newest: Vec<_> = status.recent_runs.iter().rev().cloned().collect();
@@ -244,7 +268,7 @@ fn began(status: &KeyStatus, page_time: &PageTime<'_>, elapsed: Duration) -> Str
     let now = page_time.now;
     let is_before = |request: &&PastAction| now.saturating_duration_since(request.at) >= elapsed;
     if let Some(request) = status.request.as_ref().filter(is_before) {
-        return format!("requested by {} <small>at {}</small>", name(&request.user), units::time(request.time));
+        return format!("requested by {} <small>at {}</small>", name(&request.user), time(request.time));
     }
     let unknown = "not known before the run ends <small>";
     let Some(previous) = status.recent_runs.last() else {

@@ -5,10 +5,13 @@ use std::time::SystemTime;
 
 use serde_json::Value;
 
-use super::data::{ChipColour, DASH, cell, chip, detail, heading, row_name, table};
+use super::data::{
+    ChipColour, DASH, MOST_ROWS, cell, chip, controller_link, detail, heading, key_link, remark, row_name, table,
+};
 use super::escape::{line, lines, name, path};
 use super::event_pages::{self, EventPage, count, is_events, last_seen, type_chip};
-use super::object_parts::{age, object_link, text};
+use super::object_parts::{age, object_link, readiness, text};
+use super::search::FoundKeys;
 use super::tab::Tab;
 use super::units::size;
 use crate::api::full_name;
@@ -30,6 +33,8 @@ pub(super) struct ObjectPage<'a> {
     pub(super) time: SystemTime,
     /// The served kinds, for links.
     pub(super) kinds: &'a [Kind],
+    /// Whether the list shows all objects.
+    pub(super) all: bool,
 }
 
 impl ObjectPage<'_> {
@@ -60,49 +65,57 @@ impl ObjectPage<'_> {
         let all = if self.kind.is_namespaced() { " -A" } else { "" };
         command(&mut out, &format!("{} get {}{all}", self.kubectl, full_name(self.kind)));
         out.push_str("<section aria-labelledby=\"objects\">");
-        match self.client.list(self.kind, &Query::all().limit(MOST_OBJECTS)) {
+        let most = if self.all { MOST_ROWS } else { MOST_OBJECTS };
+        // A list over the network ends early. So the objects that are not ready come first among these only.
+        let is_local = self.client.capabilities().local;
+        let query = if is_local { Query::all() } else { Query::all().limit(most) };
+        match self.client.list(self.kind, &query) {
             Err(error) => failed(&mut out, &error),
-            Ok(list) => {
-                let more = if list.continue_token.is_some() { ", and more" } else { "" };
-                let remark = format!("{}{more}", size(list.items.len()));
+            Ok(mut list) => {
+                let link = if self.all { "" } else { "?all=1#objects" };
+                let mut shown = remark(list.items.len().min(most), list.items.len(), link);
+                if list.continue_token.is_some() {
+                    let _ = write!(shown, ", and more <a href=\"{link}\">show all</a>");
+                }
                 if is_events(self.kind) {
-                    event_pages::list(&mut out, &list.items, &remark, self.event_page());
-                    out.push_str("</section></main>");
-                    return out;
+                    list.items.truncate(most);
+                    event_pages::list(&mut out, &list.items, &shown, self.event_page());
+                } else {
+                    self.rows(&mut out, &list.items, most, &shown);
                 }
-                out.push_str(&heading("objects", "Objects", &remark));
-                table(&mut out, "now", "Objects", &[("", "name"), ("", "state"), ("", "namespace"), ("n", "age")]);
-                for object in &list.items {
-                    row_name(&mut out, object_link(self.kind, &object.key()));
-                    cell(&mut out, "state", "state", ready(object).unwrap_or_default());
-                    let namespace = object.namespace();
-                    cell(
-                        &mut out,
-                        "wide",
-                        "namespace",
-                        if namespace.is_empty() { DASH.to_owned() } else { name(namespace) },
-                    );
-                    cell(
-                        &mut out,
-                        "n",
-                        "age",
-                        age(self.time, object.pointer("/metadata/creationTimestamp").and_then(ValueRef::as_str)),
-                    );
-                    out.push_str("</tr>");
-                }
-                out.push_str("</tbody></table>");
             }
         }
         out.push_str("</section></main>");
         out
     }
 
+    /// Adds the table of these objects, those that are not ready first.
+    fn rows(&self, out: &mut String, objects: &[SharedObject], most: usize, remark: &str) {
+        let mut rows: Vec<_> = objects.iter().map(|object| (readiness(object), object)).collect();
+        rows.sort_by_key(|(ready, _)| ready.rank);
+        out.push_str(&heading("objects", "Objects", remark));
+        let heads = [("", "name"), ("", "ready"), ("", "reason"), ("n", "age"), ("", "namespace")];
+        table(out, "", "Objects", &heads);
+        for (ready, object) in rows.into_iter().take(most) {
+            let (namespace, created) = (object.namespace(), object.pointer("/metadata/creationTimestamp"));
+            let dash = |text: &str| if text.is_empty() { DASH.to_owned() } else { name(text) };
+            row_name(out, object_link(self.kind, &object.key()));
+            cell(out, "state", "ready", ready.chip);
+            cell(out, "wide", "reason", dash(&ready.reason));
+            cell(out, "n", "age", age(self.time, created.and_then(ValueRef::as_str)));
+            cell(out, "", "namespace", dash(namespace));
+            out.push_str("</tr>");
+        }
+        out.push_str("</tbody></table>");
+    }
+
     /// Returns the changing part of an object's page, and whether the object exists. `has_events` says whether the user
     /// may list events.
-    pub(super) fn object(&self, key: &ObjectKey, has_events: bool, tab: &Tab) -> (String, bool) {
+    /// The keys are those of controllers with the same name.
+    pub(super) fn object(&self, key: &ObjectKey, keys: &FoundKeys, has_events: bool, tab: &Tab) -> (String, bool) {
         let mut out = String::new();
         let object = self.client.get(self.kind, key);
-        let chips = object.as_ref().ok().and_then(ready).unwrap_or_default();
+        let chips = object.as_ref().map(|object| readiness(object).chip).unwrap_or_default();
         self.header(&mut out, key.name(), &chips, true, tab);
         let exists = object.is_ok();
         match object {
@@ -117,7 +130,7 @@ impl ObjectPage<'_> {
                 if is_events(self.kind) {
                     event_pages::about(&mut out, &object.to_value(), self.event_page());
                 }
-                self.about(&mut out, &object);
+                self.about(&mut out, &object, keys);
                 self.conditions(&mut out, &object);
                 if has_events {
                     self.events(&mut out, &object);
@@ -138,7 +151,7 @@ impl ObjectPage<'_> {
         (out, exists)
     }
 
-    fn about(&self, out: &mut String, object: &SharedObject) {
+    fn about(&self, out: &mut String, object: &SharedObject, keys: &FoundKeys) {
         let metadata = object.get("metadata").map(ValueRef::to_value).unwrap_or_default();
         out.push_str("<dl class=\"about\">");
         let mut fact = |name: &str, value: String| {
@@ -147,6 +160,8 @@ impl ObjectPage<'_> {
             }
         };
         fact("Namespace", name(object.namespace()));
+        let keys = keys.keys().map(|(of, key)| format!("{} of {}", key_link(of, key), controller_link(of)));
+        fact("Keys", keys.collect::<Vec<_>>().join(", "));
         fact("Age", age(self.time, metadata["creationTimestamp"].as_str()));
         if let Some(since) = metadata["deletionTimestamp"].as_str() {
             fact("Deletion", format!("requested {} ago", age(self.time, Some(since))));
@@ -257,20 +272,4 @@ fn status_of(condition: &Value) -> String {
         _ => ChipColour::Calm,
     };
     chip(colour, status)
-}
-
-/// Returns whether an object is ready, if it has that condition.
-fn ready(object: &SharedObject) -> Option<String> {
-    let deleting = object.is_deleting().then(|| chip(ChipColour::Warn, "deleting"));
-    let conditions = object.pointer("/status/conditions").map(ValueRef::to_value).unwrap_or_default();
-    let conditions = conditions.as_array().cloned().unwrap_or_default();
-    let ready = conditions.iter().find(|condition| text(condition, "type") == "Ready");
-    deleting.or_else(|| {
-        let (colour, text) = match text(ready?, "status") {
-            "True" => (ChipColour::Good, "ready"),
-            "False" => (ChipColour::Bad, "not ready"),
-            _ => (ChipColour::Warn, "unknown"),
-        };
-        Some(chip(colour, text))
-    })
 }

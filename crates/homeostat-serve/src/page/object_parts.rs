@@ -5,11 +5,11 @@ use std::time::SystemTime;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::data::DASH;
+use super::data::{ChipColour, DASH, chip};
 use super::escape::{name, path};
 use super::units::ago;
-use crate::api::full_name;
-use homeostat_objects::{Kind, ObjectKey};
+use crate::api::{full_name, ready_condition};
+use homeostat_objects::{Kind, ObjectKey, SharedObject};
 
 /// Returns a link to an object's page.
 pub(super) fn object_link(kind: &Kind, key: &ObjectKey) -> String {
@@ -21,6 +21,30 @@ pub(super) fn object_path(kind: &Kind, key: &ObjectKey) -> String {
     let kind = full_name(kind);
     let segments = ["objects", &kind, key.namespace(), key.name()];
     path(&segments.into_iter().filter(|segment| !segment.is_empty()).collect::<Vec<_>>())
+}
+
+/// Whether an object is ready, for a list.
+pub(super) struct Readiness {
+    /// Objects that are not ready come first.
+    pub(super) rank: u8,
+    /// As HTML.
+    pub(super) chip: String,
+    pub(super) reason: String,
+    pub(super) message: String,
+}
+
+/// Returns the readiness of an object. It is empty if the object has no condition `Ready`.
+pub(super) fn readiness(object: &SharedObject) -> Readiness {
+    let condition = ready_condition(object).unwrap_or_default();
+    let (rank, chip) = match (text(&condition, "status"), object.is_deleting()) {
+        ("False", false) => (0, chip(ChipColour::Bad, "not ready")),
+        (_, true) => (1, chip(ChipColour::Warn, "deleting")),
+        ("True", _) => (3, chip(ChipColour::Good, "ready")),
+        ("", _) => (3, String::new()),
+        _ => (2, chip(ChipColour::Warn, "unknown")),
+    };
+    let [reason, message] = ["reason", "message"].map(|field| text(&condition, field).to_owned());
+    Readiness { rank, chip, reason, message }
 }
 
 pub(super) fn text<'a>(value: &'a Value, field: &str) -> &'a str {

@@ -12,7 +12,7 @@ const SCRIPT: &str = include_str!("page.js");
 
 /// The policy allows only this style and this script, by their hashes. A test computes the hashes.
 const POLICY: &str = "default-src 'none'; \
-    style-src 'sha256-T5aHrpGyJgakGWNI/YcoQLc4akZ7vu9KMXbQ6imQAvM='; \
+    style-src 'sha256-/FB7BbfKXWJREyLR6TKHvOjB88m+e4/u57p1YsrUhhs='; \
     script-src 'sha256-S4PniMajaw9Z8JAQadDbgC+FRMT7zS+RfWN4rMdmiMU='; \
     connect-src 'self'; img-src data:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
 

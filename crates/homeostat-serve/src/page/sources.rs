@@ -51,7 +51,8 @@ fn failures(source: &SourceStatus) -> String {
     format!("<span class=\"{class}\">{}</span>", count(source.failures))
 }
 
-fn state(source: &SourceStatus) -> String {
+/// Returns the state of a source as a chip.
+pub(super) fn state(source: &SourceStatus) -> String {
     match source {
         SourceStatus { overdue: true, .. } => chip(ChipColour::Bad, "overdue"),
         SourceStatus { failing_for: Some(_), failures_in_a_row: 1, .. } => chip(ChipColour::Bad, "1 failure"),

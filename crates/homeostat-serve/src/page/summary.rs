@@ -3,10 +3,13 @@
 use std::fmt::Write;
 use std::time::Duration;
 
+use super::attention;
 use super::data::{ChipColour, PageData, chip, figure};
 use super::escape::{lines, name};
+use super::objects;
 use super::tab::Tab;
 use super::units::{ago, date, size, time};
+use crate::api::KindCount;
 use crate::status::{CheckResult, all_ok};
 use homeostat::controller::ControllerStatus;
 use homeostat::manager::ManagerStatus;
@@ -27,6 +30,27 @@ pub(super) fn header(out: &mut String, data: &PageData<'_>, tab: &Tab) {
     let _ = write!(out, "<p class=\"facts\">{}</p>", facts(data).join(" · "));
     reasons(out, live, ready);
     out.push_str("</header>");
+}
+
+/// Adds the links to the sections, with their troubles.
+pub(super) fn sections(out: &mut String, data: &PageData<'_>, kinds: &[KindCount]) {
+    let failed = |results: &[CheckResult]| results.iter().filter(|result| result.failure.is_some()).count();
+    let (not_ready, failed) = (objects::not_ready(kinds), failed(data.live) + failed(data.ready));
+    out.push_str("<nav class=\"sections\" aria-label=\"Sections\">");
+    for (id, title, number, words) in [
+        ("attention", "Needs attention", attention::count(data.status), ""),
+        ("controllers", "Controllers", 0, ""),
+        ("runs", "Running now", 0, ""),
+        ("objects", "Objects", not_ready, " not ready"),
+        ("checks", "Health checks", failed, " failed"),
+    ] {
+        if id != "objects" || !kinds.is_empty() {
+            let trouble =
+                if number > 0 { format!(" <b class=\"warn\">{}{words}</b>", size(number)) } else { String::new() };
+            let _ = write!(out, "<a href=\"#{id}\">{title}</a>{trouble} ");
+        }
+    }
+    out.push_str("</nav>");
 }
 
 fn phase(status: &ManagerStatus) -> String {

@@ -258,7 +258,8 @@ fn runs_are_recorded_once_there_are_pages_and_not_before() {
     running.shutdown(Duration::from_secs(10)).unwrap();
 }
 
-fn run_all(program: &Program, keys: &[String]) {
+/// Runs these keys and waits for their ends.
+pub(super) fn run_all(program: &Program, keys: &[String]) {
     for key in keys {
         program.keys.enqueue(key.clone());
     }

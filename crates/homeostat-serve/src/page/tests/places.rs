@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::handling::run_all;
 use super::program::{HOSTILE, Program};
 use crate::page::history::Past;
 use crate::until::until;
@@ -44,6 +45,24 @@ fn the_search_finds_known_keys_by_a_part_of_their_name() {
     assert!(page.contains("/keys/v%3Cm%3E/%22bad%22\"") && page.contains("/keys/v%3Cm%3E/%22Badge%22\""), "{page}");
     let page = program.get("/search?q=%3Cscript%3E").1;
     assert!(page.contains("Keys <small>0</small>") && page.contains("&lt;script&gt;"), "{page}");
+}
+
+#[test]
+fn the_search_shows_the_state_and_the_last_error_and_finds_controllers() {
+    let program = Program::started();
+    for key in ["bad", "fine"] {
+        program.run(key);
+    }
+    let page = program.get("/search?q=bad").1;
+    let row = page.split("/keys/v%3Cm%3E/%22bad%22\"").nth(1).unwrap().split("</tr>").next().unwrap();
+    assert!(row.contains(">failing</span>") && row.contains("no answer"), "{row}");
+    assert!(program.get("/search?q=FINE").1.contains("<span class=\"chip calm\">idle</span>"));
+    let page = program.get("/search?q=V%3CM").1;
+    assert!(page.contains("Controllers and sources <small>1</small>") && page.contains("no answer"), "{page}");
+    run_all(&program, &(0..101).map(|number| format!("own-{number}")).collect::<Vec<_>>());
+    let page = program.get("/search?q=own-").1;
+    assert!(page.contains("100 of 101 <a href=\"?q=own-&amp;all=1#found\">show all</a>"), "{page}");
+    assert!(program.get("/search?q=own-&all=1").1.contains("Keys <small>101</small>"));
 }
 
 #[test]

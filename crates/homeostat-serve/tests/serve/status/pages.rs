@@ -282,3 +282,68 @@ fn a_failed_health_check_is_no_error_of_the_server() {
     let counts = site.server.counts();
     assert_eq!((counts.server_errors, counts.failed_health_checks), (0, 5));
 }
+
+#[test]
+fn objects_that_are_not_ready_come_first_and_are_linked_with_their_keys() {
+    let kind = Kind::namespaced("example.com", "v1", "Site");
+    let client = Arc::new(MemoryClient::new());
+    for (name, status, reason) in
+        [("a-home", "True", "Probe"), ("b-blog", "Unknown", ""), ("c-shop", "False", "NoDisk")]
+    {
+        let mut site = json!({
+            "apiVersion": "example.com/v1", "kind": "Site", "metadata": {"namespace": "default", "name": name},
+            "status": {"conditions": [{"type": "Ready", "status": status, "reason": reason, "message": "told"}]},
+        });
+        site["metadata"]["resourceVersion"] = client.create(&kind, site.clone()).unwrap().resource_version().into();
+        client.update_status(&kind, site).unwrap();
+    }
+    let api = ObjectApi::builder(client).serve(ServedResource::new(kind)).build().unwrap();
+    let manager = Manager::builder().build().unwrap();
+    let reconcile = |_cx: &Context, _key: &String| -> Result<Action, BoxError> { Ok(Action::await_change()) };
+    let controller = Controller::builder("site", reconcile).build().unwrap();
+    let sites = controller.handle();
+    manager.add(controller).unwrap();
+    let pages = StatusPages::new(&manager).unwrap().objects(&api);
+    let served = Site::served(pages, |builder| {
+        let builder = builder.token("ada", UserInfo::new("ada")).token("bob", UserInfo::new("bob"));
+        builder.authorize(|request| match &request.target {
+            AccessTarget::Path(path)
+                if request.user.name == "bob" && path.starts_with("/keys/") && path.contains("c-shop") =>
+            {
+                Access::Deny("no keys".to_owned())
+            }
+            AccessTarget::Objects { name, .. } if request.user.name == "bob" && name == "a-home" => {
+                Access::Deny("not this object".to_owned())
+            }
+            _ => Access::Allow,
+        })
+    });
+    let running = manager.start().unwrap();
+    for key in ["default/c-shop", "default/a-home"] {
+        sites.enqueue(key.to_owned());
+        sites.wait(&key.to_owned(), Duration::from_secs(60)).unwrap();
+    }
+    let list = served.get_as("ada", "/objects/sites.v1.example.com").body;
+    let at = |name: &str| list.find(&format!("default/{name}\"")).unwrap();
+    assert!(at("c-shop") < at("b-blog") && at("b-blog") < at("a-home"), "{list}");
+    assert!(list.contains("data-label=\"reason\"><bdi>NoDisk</bdi>"), "{list}");
+    let home = served.get_as("ada", "/").body;
+    assert!(home.contains("<a href=\"#objects\">Objects</a> <b class=\"warn\">2 not ready</b>"), "{home}");
+
+    let (key, object) = ("/keys/site/%22default%2Fc-shop%22", "/objects/sites.v1.example.com/default/c-shop");
+    let shown = served.get_as("ada", key).body;
+    assert!(
+        shown.contains(&format!("<dt>Object</dt><dd><bdi>Site</bdi> <a class=\"key\" href=\"{object}\"")),
+        "{shown}"
+    );
+    let shown = served.get_as("ada", object).body;
+    assert!(shown.contains(&format!("<dt>Keys</dt><dd><a class=\"key\" href=\"{key}\"")), "{shown}");
+    // A link is only for those who may follow it.
+    let shown = served.get_as("bob", object).body;
+    assert!(shown.contains("<dt>Namespace</dt>") && !shown.contains("<dt>Keys</dt>"), "{shown}");
+    let shown = served.get_as("bob", "/keys/site/%22default%2Fa-home%22").body;
+    assert!(shown.contains("<dt>Last run</dt>") && !shown.contains("<dt>Object</dt>"), "{shown}");
+    let found = served.get_as("ada", "/search?q=shop").body;
+    assert!(found.contains(">not ready</span>") && found.contains("data-label=\"message\">told</td>"), "{found}");
+    running.shutdown(Duration::from_secs(10)).unwrap();
+}
