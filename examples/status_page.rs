@@ -4,9 +4,9 @@
 //! cargo run --features serve --example status_page
 //! ```
 //!
-//! Some keys fail, 40 of them with one error, one run hangs, a source cannot list, a controller and a failing key are suspended. Keys and objects
-//! have hostile names: long, unbroken, right to left, HTML. The buttons work, and standard error shows who used them.
-//! The program ends when its standard input ends: press Ctrl-D.
+//! Some keys fail, 40 of them with one error, one run hangs, a source cannot list, a controller and a failing key are
+//! suspended. Keys and objects have hostile names: long, unbroken, right to left, HTML. The buttons work, and standard
+//! error shows who used them. The program ends when its standard input ends: press Ctrl-D.
 
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
 

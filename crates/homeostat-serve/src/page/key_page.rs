@@ -262,8 +262,8 @@ fn deadline(run: &ActiveRun, time: SystemTime) -> String {
 /// How much later than asked for a run may begin to count as the one that the previous run asked for.
 const SLACK: Duration = Duration::from_secs(1);
 
-/// Describes why an active run began, as far as requests of people and the end of the previous run tell, in the words of
-/// [`runs::why`]. All reasons of a run are known when it ends.
+/// Describes why an active run began, as far as requests of people and the end of the previous run tell, in the words
+/// of [`runs::why`]. All reasons of a run are known when it ends.
 fn began(status: &KeyStatus, page_time: &PageTime<'_>, elapsed: Duration) -> String {
     let now = page_time.now;
     let is_before = |request: &&PastAction| now.saturating_duration_since(request.at) >= elapsed;

@@ -119,7 +119,7 @@ impl fmt::Debug for RunLogs {
 }
 
 /// The first and the last failure of a key since its last success.
-struct Failures {
+struct KeyFailures {
     first: Arc<RecentRun>,
     last: Arc<RecentRun>,
 }
@@ -131,7 +131,7 @@ struct RunLog {
     controls: OnceLock<Arc<Controls>>,
     failed: Mutex<VecDeque<Arc<RecentRun>>>,
     /// By the key's text: a noisy key must not displace the failures of others.
-    failing: Mutex<BTreeMap<String, Failures>>,
+    failing: Mutex<BTreeMap<String, KeyFailures>>,
     others: Mutex<VecDeque<Arc<RecentRun>>>,
 }
 
@@ -192,7 +192,7 @@ impl RunLog {
         let mut forgotten = None;
         if run.outcome.error().is_some() {
             let first = before.as_ref().filter(|_| run.attempt > 1).map_or(run, |before| &before.first);
-            let failures = Failures { first: Arc::clone(first), last: Arc::clone(run) };
+            let failures = KeyFailures { first: Arc::clone(first), last: Arc::clone(run) };
             failing.insert(run.key.clone(), failures);
             if failing.len() > RecentRun::MOST_FAILING {
                 let oldest = failing.iter().min_by_key(|(_, of)| of.last.started).map(|(key, _)| key.clone());
