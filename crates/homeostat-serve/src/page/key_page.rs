@@ -235,15 +235,20 @@ fn about(out: &mut String, status: &KeyStatus, page_time: &PageTime<'_>) {
         fact("Fails", &format!("for {lasts}, {} tries in a row", failed.failures));
         let failures = status.recent_runs.iter().rev().take_while(|run| !run.is_success());
         let first = failures.filter(|run| run.outcome.error().is_some()).last();
-        let failure = |ago: Duration, error: &str| {
+        let failure = |ago: Duration, error: String| {
             let at = time.checked_sub(ago).map(|at| format!("{} {}", date(at), units::time(at))).unwrap_or_default();
-            format!("{at} <small>{} ago</small><pre>{}</pre>", units::ago(time, ago), lines(error))
+            format!("{at} <small>{} ago</small>{error}", units::ago(time, ago))
         };
-        fact("Last failure", &failure(now.saturating_duration_since(failed.since), &failed.error));
+        let error = format!("<pre>{}</pre>", lines(&failed.error));
+        fact("Last failure", &failure(now.saturating_duration_since(failed.since), error));
         if let Some(first) = first.filter(|_| failed.failures > 1) {
             let title = if first.attempt == 1 { "First failure" } else { "First known failure" };
             let ago = now.saturating_duration_since(first.started).saturating_sub(first.took);
-            fact(title, &failure(ago, first.outcome.error().unwrap_or_default()));
+            let error = first.outcome.error().unwrap_or_default();
+            let is_same = error == failed.error;
+            let error =
+                if is_same { ", with the same error".to_owned() } else { format!("<pre>{}</pre>", lines(error)) };
+            fact(title, &failure(ago, error));
         }
     }
 }

@@ -110,8 +110,7 @@ impl ObjectPage<'_> {
     }
 
     /// Returns the changing part of an object's page, and whether the object exists. `has_events` says whether the user
-    /// may list events.
-    /// The keys are those of controllers with the same name.
+    /// may list events. `keys` have the name of the object.
     pub(super) fn object(&self, key: &ObjectKey, keys: &FoundKeys, has_events: bool, tab: &Tab) -> (String, bool) {
         let mut out = String::new();
         let object = self.client.get(self.kind, key);

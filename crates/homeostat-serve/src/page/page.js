@@ -66,7 +66,7 @@
           show(UPDATES, false);
         }
       } catch {
-        const since = live.querySelector("time")?.textContent ?? "";
+        const since = live.querySelector(".facts time:last-of-type")?.textContent ?? "";
         show("no answer since " + since, true);
       }
     }

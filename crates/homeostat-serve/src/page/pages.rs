@@ -24,7 +24,7 @@ use homeostat::run::BoxError;
 /// | `/` | the status page: troubles, health checks, controllers, runs, sources, [objects](Self::objects), the server; its tab shows the health |
 /// | `/controllers/<name>` | the page of a controller: its last hour, failed and suspended keys, sources, last runs |
 /// | `/keys/<controller>/<key>` | the page of a key: why it ran, its last runs, its next run |
-/// | `/search?q=<text>` | the known keys, and the objects, whose names contain a text |
+/// | `/search?q=<text>` | the controllers, sources, known keys and objects whose names contain a text, with their states |
 /// | `/objects/<kind>`, such as `/objects/sites.v1.example.com` | the objects of a kind |
 /// | `/objects/<kind>/<namespace>/<name>` | an object with its conditions and events, or what an event tells; without a namespace for cluster-wide kinds |
 /// | `/livez`, `/healthz` | 200 if [`Manager::live`] and the added checks pass, otherwise 503 and all checks |
@@ -33,6 +33,8 @@ use homeostat::run::BoxError;
 /// | `/metrics` | metrics in the text format of Prometheus, with the names that [`homeostat::export`] lists, and see below |
 /// | `/statusz` | the status as JSON; `?limit=` sets how many keys and runs of each kind it contains (1000) |
 /// | `/statusz?format=text` | the status as a table |
+///
+/// Lists show their first rows. With `?all=1`, a page shows up to 1,000 rows of each list.
 ///
 /// The health pages support `?verbose`, which lists all checks, and `?exclude=<name>`, which skips one. Users with
 /// access to `/statusz` see the reasons of failures. Others see only names, results and `reason withheld`, as in

@@ -12,8 +12,8 @@ const SCRIPT: &str = include_str!("page.js");
 
 /// The policy allows only this style and this script, by their hashes. A test computes the hashes.
 const POLICY: &str = "default-src 'none'; \
-    style-src 'sha256-/FB7BbfKXWJREyLR6TKHvOjB88m+e4/u57p1YsrUhhs='; \
-    script-src 'sha256-S4PniMajaw9Z8JAQadDbgC+FRMT7zS+RfWN4rMdmiMU='; \
+    style-src 'sha256-9hTa5gKLu2ZzM7FXP3GLoFkfEfxjleZ49RVlKHjRTxg='; \
+    script-src 'sha256-Lc7AYnyBc0Qu4Is73KYMA/UdIeE955jG1jGjpK/PPbE='; \
     connect-src 'self'; img-src data:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
 
 /// Returns a complete page for this user. `live` is the HTML of its changing part.

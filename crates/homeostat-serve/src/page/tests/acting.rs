@@ -179,10 +179,12 @@ fn the_page_of_a_failing_key_has_its_first_and_its_last_failure() {
     program.clock.advance(Duration::from_secs(40));
     until("the retry is recorded", || program.get(KEY).1.contains("First failure"));
     let page = program.get(KEY).1;
-    for (title, time) in [("First", "00:00:00"), ("Last", "00:00:40")] {
+    for (title, time, end) in
+        [("First", "00:00:00", ", with the same error"), ("Last", "00:00:40", "<pre>no answer</pre>")]
+    {
         let begin = format!("<dt>{title} failure</dt><dd>1970-01-01 <time");
         let fact = page.split(&begin).nth(1).unwrap().split("</dd>").next().unwrap();
-        assert!(fact.contains(&format!(">{time} UTC<")) && fact.ends_with("<pre>no answer</pre>"), "{fact}");
+        assert!(fact.contains(&format!(">{time} UTC<")) && fact.ends_with(end), "{fact}");
     }
     let page = program.get(CONTROLLER).1;
     assert!(page.contains("<dt>Errors</dt><dd>2 of 2 runs since start (20"), "{page}");
