@@ -97,6 +97,10 @@ impl ThreadOptions {
     ///
     /// Returns an error if the operating system refuses a thread.
     pub fn spawn(&self, name: String, body: impl FnOnce() + Send + 'static) -> io::Result<Joiner> {
+        self.spawn_boxed(name, Box::new(body))
+    }
+
+    fn spawn_boxed(&self, name: String, body: Box<dyn FnOnce() + Send>) -> io::Result<Joiner> {
         if name.contains('\0') {
             // Otherwise the standard library would panic.
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "its name contains a NUL character"));
@@ -287,9 +291,14 @@ pub fn panic_message(panic: &(dyn Any + Send)) -> &str {
 /// ```
 pub fn shielded(what: &str, code: impl FnOnce()) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(code)) {
-        let message = panic_message(&*panic);
-        log::error!(panic = message; "{what} panicked: {message}");
+        log_shielded(what, &*panic);
     }
+}
+
+#[cold]
+fn log_shielded(what: &str, panic: &(dyn Any + Send)) {
+    let message = panic_message(panic);
+    log::error!(panic = message; "{what} panicked: {message}");
 }
 
 /// Calls user code. Converts its panic into an error.

@@ -1,18 +1,22 @@
 //! Operating system signals: a manager that runs until SIGINT or SIGTERM and prints its status at SIGUSR1, and a
 //! component that reloads on SIGHUP.
 
+use std::collections::VecDeque;
 use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 
 use super::{Component, Manager};
 use crate::base::cancel::CancellationToken;
+use crate::base::clock::Clock;
+use crate::base::end::End;
 use crate::base::error::EndError;
 use crate::base::thread::{Joiner, ThreadOptions, shielded, unless_it_panics};
+use crate::base::time::Nanos;
+use crate::base::wait::Monitor;
 use crate::run::context::Context;
 use crate::run::error::{BoxError, Chain};
 
@@ -77,10 +81,16 @@ impl Manager {
                     Box::new(move || log::info!(signal = name; "{name}: stopping"))
                 };
                 // The writer starts at the first signal.
-                let _ = writer.get_or_insert_with(start_writer).0.try_send(notice);
+                let (notices, _) = writer.get_or_insert_with(start_writer);
+                // If the writer is stuck, further notices are lost.
+                notices.change(|notices| {
+                    if notices.waiting.len() < 8 {
+                        notices.waiting.push_back(notice)
+                    }
+                });
             }
             if let Some((notices, end)) = writer {
-                drop(notices);
+                notices.change(|notices| notices.is_last = true);
                 end();
             }
         };
@@ -104,22 +114,34 @@ impl Manager {
 /// Writes a log line or a table about a signal. May block, and may panic: formatting a key is user code.
 type SignalNotice = Box<dyn FnOnce() + Send>;
 
-/// Starts the thread that writes notices. Returns a sender, and a function that ends the thread once the sender is
-/// dropped. If the system refuses the thread, notices are lost.
-fn start_writer() -> (Sender<SignalNotice>, impl FnOnce()) {
-    // If the writer is stuck, the notices for which the channel has no room are lost.
-    let (notices, received) = bounded::<SignalNotice>(8);
-    let (written, ended) = bounded::<()>(0);
+/// The notices that have not been written.
+#[derive(Default)]
+struct SignalNotices {
+    waiting: VecDeque<SignalNotice>,
+    /// Whether no other notice follows.
+    is_last: bool,
+}
+
+/// Starts the thread that writes notices. Returns the notices, and a function that ends the thread after the last one.
+/// If the system refuses the thread, notices are lost.
+fn start_writer() -> (Arc<Monitor<SignalNotices>>, impl FnOnce()) {
+    let clock = Clock::system();
+    let (notices, ended) = (Monitor::of(clock.clone(), SignalNotices::default()), End::new(clock.clone()));
+    let (received, part) = (Arc::clone(&notices), ended.part());
     let write = move || {
-        let _written = written;
-        for notice in received {
+        let _part = part;
+        let next = |notices: &mut SignalNotices| match notices.waiting.pop_front() {
+            Some(notice) => Some(Some(notice)),
+            None => notices.is_last.then_some(None),
+        };
+        while let Some(Some(notice)) = received.wait_for_some(Nanos::NEVER, next) {
             shielded("a notice about a signal", notice);
         }
     };
     let thread = ThreadOptions::default().spawn("signals-writer".to_owned(), write);
     let end = move || {
         // A stuck writer is left behind.
-        if ended.recv_timeout(Duration::from_secs(1)) == Err(RecvTimeoutError::Disconnected) {
+        if ended.wait_until_empty(clock.nanos().after(Duration::from_secs(1))) {
             thread.into_iter().for_each(Joiner::join);
         }
     };

@@ -153,11 +153,11 @@ impl<R, P> Workers<R, P> {
                 as OverrunHook
         });
         let mut counters = Vec::with_capacity(self.threads);
-        let body = |slot: &Arc<WorkerSlot>| {
+        let body = |slot: &Arc<WorkerSlot>| -> Box<dyn Task> {
             let own = Arc::new(RunCounters::default());
             counters.push(Arc::clone(&own));
             let runner = Runner::new(Arc::clone(&runs), own, slot);
-            Worker { queue: Arc::clone(&queue), group: Arc::clone(&group), slot: Arc::clone(slot), runner }
+            Box::new(Worker { queue: Arc::clone(&queue), group: Arc::clone(&group), slot: Arc::clone(slot), runner })
         };
         let woken = Arc::clone(&queue);
         let handle =

@@ -28,11 +28,11 @@ impl ThreadGroup {
     /// Starts a thread for each of the first `count` slots. `task` creates its task. `wake` lets the threads check
     /// whether to stop. If `watch` is given, also starts a watchdog: it cancels each run at its deadline, and passes
     /// overruns to `watch`. After an error, all threads have ended: a run that had begun by then was aborted.
-    pub(crate) fn start<T: Task + 'static>(
+    pub(crate) fn start(
         self: &Arc<Self>,
         options: &ThreadOptions,
         count: usize,
-        mut task: impl FnMut(&Arc<WorkerSlot>) -> T,
+        mut task: impl FnMut(&Arc<WorkerSlot>) -> Box<dyn Task>,
         watch: Option<OverrunHook>,
         wake: impl Fn() + Send + Sync + 'static,
     ) -> Result<Handle, StartError> {
@@ -58,7 +58,7 @@ impl ThreadGroup {
         watch: Option<Box<dyn Fn() + Send>>,
         on_stop: impl Fn() + Send + Sync + 'static,
     ) -> Result<Handle, StartError> {
-        let tasks = vec![(task, Arc::clone(&event))];
+        let tasks: Vec<AwaitedTask> = vec![(Box::new(task), Arc::clone(&event))];
         let watch = watch.map(|report| -> OverrunHook { Box::new(move |_| report()) });
         self.start_tasks(options, tasks, watch, move || {
             on_stop();
@@ -67,10 +67,10 @@ impl ThreadGroup {
     }
 
     /// Starts the threads of the first slots. Each task has an event that triggers its next step.
-    fn start_tasks<T: Task + 'static>(
+    fn start_tasks(
         self: &Arc<Self>,
         options: &ThreadOptions,
-        tasks: Vec<(T, Arc<AutoResetEvent>)>,
+        tasks: Vec<AwaitedTask>,
         watch: Option<OverrunHook>,
         wake: impl Fn() + Send + Sync + 'static,
     ) -> Result<Handle, StartError> {
@@ -129,10 +129,10 @@ impl ThreadGroup {
         Ok(())
     }
 
-    fn start_thread<T: Task + 'static>(
+    fn start_thread(
         &self,
         options: &ThreadOptions,
-        task: Attending<T>,
+        task: Attending,
         event: &Arc<AutoResetEvent>,
     ) -> Result<(), StartError> {
         let name = task.attendance.1.name.clone();
@@ -147,7 +147,7 @@ impl ThreadGroup {
         task: impl Task + 'static,
     ) -> Result<(), StartError> {
         let event = AutoResetEvent::new(self.clock.clone());
-        self.start_thread(options, self.attending(&self.slots[number], task), &event)
+        self.start_thread(options, self.attending(&self.slots[number], Box::new(task)), &event)
     }
 
     /// Starts a thread with `start`, to be joined with the others.
@@ -172,10 +172,13 @@ impl ThreadGroup {
     }
 
     /// Counts `task` as present on `slot` until it is dropped.
-    fn attending<T>(self: &Arc<Self>, slot: &Arc<WorkerSlot>, task: T) -> Attending<T> {
+    fn attending(self: &Arc<Self>, slot: &Arc<WorkerSlot>, task: Box<dyn Task>) -> Attending {
         Attending { task, attendance: Attendance::new(Arc::clone(self), Arc::clone(slot)) }
     }
 }
+
+/// A task, and the event that triggers its next step.
+type AwaitedTask = (Box<dyn Task>, Arc<AutoResetEvent>);
 
 /// Counts one thread of a group as present, from before its start until its end.
 pub(crate) struct Attendance(Arc<ThreadGroup>, Arc<WorkerSlot>);
@@ -198,13 +201,13 @@ impl Attendance {
 }
 
 /// A task that counts as present until it is dropped.
-struct Attending<T> {
-    task: T,
+struct Attending {
+    task: Box<dyn Task>,
     /// Dropped after the task.
     attendance: Attendance,
 }
 
-impl<T: Task> Task for Attending<T> {
+impl Task for Attending {
     fn step(&mut self, now: Nanos) -> Next {
         let Self { task, attendance } = self;
         let _step = attendance.1.begin_step();

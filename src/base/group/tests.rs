@@ -103,7 +103,7 @@ fn all_threads_of_a_group_have_been_joined_if_the_system_refuses_one() {
         let group = ThreadGroup::new(ThreadGroupKind::Pool, "pool".to_owned(), ManualClock::new().clock(), 3);
         let (options, started) = ThreadOptions::refusing_named(refused);
         let woken = Latch::new(group.clock.clone());
-        let task = |_: &Arc<WorkerSlot>| Blocked(Arc::clone(&woken), Arc::clone(&group));
+        let task = |_: &Arc<WorkerSlot>| -> Box<dyn Task> { Box::new(Blocked(Arc::clone(&woken), Arc::clone(&group))) };
         let wakes = Arc::clone(&woken);
         let result = group.start(&options, 3, task, Some(Box::new(|_| {})), move || wakes.set(true));
         let error = result.map(drop).unwrap_err();

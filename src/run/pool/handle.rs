@@ -10,6 +10,7 @@ use crate::base::error::StartError;
 use crate::base::group::{Overrun, ThreadGroup, ThreadGroupKind, WorkerSlot};
 use crate::base::running::Running;
 use crate::base::sync::atomic::Ordering::AcqRel;
+use crate::base::task::Task;
 use crate::base::task_thread::TaskThread;
 use crate::base::thread::ThreadOptions;
 use crate::run::error::Chain;
@@ -134,8 +135,9 @@ impl WorkerPoolBuilder {
         let (pool_name, threads, spares) = (group.name.as_str(), self.threads, self.spares);
         log::info!(pool = pool_name, threads, spares; "{pool_name}: the pool starts, threads: {threads}, spares: {spares}");
         let mut number = 0..;
-        let body =
-            |_: &Arc<WorkerSlot>| PoolTask { pool: Arc::clone(&pool), number: number.next().unwrap_or_default() };
+        let body = |_: &Arc<WorkerSlot>| -> Box<dyn Task> {
+            Box::new(PoolTask { pool: Arc::clone(&pool), number: number.next().unwrap_or_default() })
+        };
         let watched = Arc::downgrade(&pool);
         let watch = Box::new(move |overrun: Overrun<'_>| {
             if let Some(pool) = watched.upgrade() {
