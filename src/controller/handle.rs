@@ -9,12 +9,11 @@ use super::failed_keys::FailedKey;
 use super::observers::{EndedRun, RunOutcome};
 use super::rate::{check_max_concurrent, check_rate};
 use super::state::ControllerState;
-use super::status::{ControllerMetrics, ControllerStatus};
+use super::status::{ControllerMetrics, ControllerStatus, ManagedController};
 use super::waiters::WaitError;
 use crate::base::error::StartError;
 use crate::queue::{Enqueue, EnqueueMethod, EnqueueOutcome, Key, Reasons, WorkQueue};
 use crate::run::error::BoxError;
-use crate::run::fence::Fence;
 use crate::run::gate::{Gate, GateKey};
 use crate::watch::source::SourceHandle;
 
@@ -49,6 +48,11 @@ pub struct ControllerHandle<K: Key> {
 impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
     pub(super) fn new(state: Arc<ControllerState<K>>) -> Self {
         Self { state }
+    }
+
+    /// Returns `None` if the controller has keys of another type.
+    pub(crate) fn of(controller: Arc<dyn ManagedController>) -> Option<Self> {
+        Arc::downcast(controller as Arc<dyn Any + Send + Sync>).ok().map(Self::new)
     }
 
     /// Returns the name.
@@ -106,7 +110,7 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
         check_max_concurrent(runs)?;
         let mut current = self.state.max_concurrent.lock();
         *current = runs;
-        if let Some(started) = self.state.started() {
+        if let Some(started) = self.state.started.get() {
             started.membership.set_limit(runs);
         }
         Ok(())
@@ -167,7 +171,7 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
     /// not failed.
     #[must_use]
     pub fn failure(&self) -> Option<Arc<BoxError>> {
-        self.state.failure()
+        self.state.end.failure()
     }
 
     /// Returns the counts and measurements so far. Takes the locks of the queue and the pool for a moment each.
@@ -354,81 +358,13 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
     /// Calls `visit` for each key that runs, has failed, is suspended, or is first in the queue. It may see a key more
     /// than once.
     pub fn visit_keys(&self, mut visit: impl FnMut(&dyn GateKey)) {
-        let state = &*self.state;
-        let queue = &state.queue.shared;
-        let first = [queue.oldest(), queue.next_delayed()].into_iter().flatten().map(|(key, _)| key);
-        let running = state.running_keys().into_iter().map(|(key, ..)| key);
-        for key in running.chain(first).chain(state.failed.keys()).chain(state.suspended.list()) {
-            visit(&state.taken(&key));
-        }
+        self.state.visit_keys(&mut visit);
     }
 
     /// Returns the status of the controller. Visits only the suspended keys and the failed keys with kept errors.
     #[must_use]
     pub fn status(&self) -> ControllerStatus {
         self.state.status()
-    }
-}
-
-/// Observes the runs of a controller.
-pub(crate) type BoxedObserver = Box<dyn Fn(&EndedRun<'_>) + Send + Sync>;
-
-/// A [`ControllerHandle`] with keys of any type, as a manager uses it.
-pub(crate) trait ManagedController: Send + Sync {
-    /// Returns the handle itself.
-    fn as_any(&self) -> &dyn Any;
-
-    /// Lets the controller run keys, because this process leads.
-    fn lead(&self, fence: &Fence);
-
-    fn observe_runs(&self, observer: BoxedObserver);
-
-    fn visit_keys(&self, visit: &mut dyn FnMut(&dyn GateKey));
-
-    fn status(&self) -> ControllerStatus;
-
-    /// Returns the status without keys.
-    fn summary(&self) -> ControllerStatus;
-
-    /// Returns why the controller is not live.
-    fn stuck(&self) -> Vec<String>;
-
-    /// Returns why the controller is not ready. `bound` is the manager's limit for failing sources.
-    fn unready(&self, bound: Duration) -> Vec<String>;
-}
-
-impl<K: Key + Sync + fmt::Debug> ManagedController for ControllerHandle<K> {
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-
-    fn lead(&self, fence: &Fence) {
-        self.state.enter_term(fence);
-        self.state.set_conditions(|conditions| conditions.leading = true);
-    }
-
-    fn observe_runs(&self, observer: BoxedObserver) {
-        self.observe_runs(observer);
-    }
-
-    fn visit_keys(&self, visit: &mut dyn FnMut(&dyn GateKey)) {
-        self.visit_keys(visit);
-    }
-
-    fn status(&self) -> ControllerStatus {
-        self.state.status()
-    }
-
-    fn summary(&self) -> ControllerStatus {
-        self.state.summary()
-    }
-
-    fn stuck(&self) -> Vec<String> {
-        self.state.stuck()
-    }
-
-    fn unready(&self, bound: Duration) -> Vec<String> {
-        self.state.unready(bound)
     }
 }
 

@@ -69,7 +69,7 @@ impl<K: Key + Sync + fmt::Debug> RunHooks<K> for Arc<ControllerState<K>> {
 
     #[inline]
     fn admit(&self, key: &K, reasons: Reasons) -> Result<Vec<Permit>, Ending> {
-        if self.term().is_some_and(|term| term.check().is_err()) {
+        if self.term.get().is_some_and(|term| term.check().is_err()) {
             // The manager aborts everything soon. Meanwhile no run may begin.
             self.set_conditions(|conditions| conditions.leading = false);
             return Err(Ending::Defer(reasons, Duration::MAX));
@@ -82,11 +82,11 @@ impl<K: Key + Sync + fmt::Debug> RunHooks<K> for Arc<ControllerState<K>> {
     }
 
     fn fence(&self) -> Option<Fence> {
-        self.term().cloned()
+        self.term.get().cloned()
     }
 
     fn refused(&self, key: K, reasons: Reasons) {
-        self.gates.refused(&self.taken(&key), reasons);
+        self.gates.iter().for_each(|gate| gate.refused(&self.taken(&key), reasons));
     }
 
     #[inline]

@@ -21,10 +21,10 @@ use std::time::Duration;
 pub use self::builder::ControllerBuilder;
 pub use self::failed_keys::FailedKey;
 pub use self::handle::ControllerHandle;
-pub(crate) use self::handle::ManagedController;
 pub use self::observers::{EndedRun, RunOutcome};
 pub use self::running::ControllerError;
 pub use self::sources::Sources;
+pub(crate) use self::status::ManagedController;
 pub use self::status::{ActiveRun, ControllerMetrics, ControllerPhase, ControllerStatus};
 pub use self::waiters::WaitError;
 
@@ -136,6 +136,10 @@ impl<K: Key + Sync + fmt::Debug> Controller<K> {
         ControllerHandle::new(Arc::clone(&self.unstarted.state))
     }
 
+    pub(crate) fn managed(&self) -> Arc<dyn ManagedController> {
+        Arc::clone(&self.unstarted.state) as _
+    }
+
     /// Starts the sources, and runs the keys on `pool`. Returns without waiting for the initial listings.
     ///
     /// A controller with [its own threads](ControllerBuilder::own_threads) does not use `pool`.
@@ -184,7 +188,8 @@ impl<K: Key + Sync + fmt::Debug> Controller<K> {
             // Locked, so that a change of the limit either happens before the start or reaches the pool.
             let max_concurrent = state.max_concurrent.lock();
             let membership = pool.pool.join(ControllerJob::new(&state, reconcile, policy), *max_concurrent);
-            state.start(Started { membership, control: pool.timer.waker(), debounce, options })
+            let started = Started { membership, control: pool.timer.waker(), debounce, options };
+            Arc::clone(state.started.get_or_init(|| Arc::new(started)))
         };
         state.set_conditions(|conditions| conditions.leading = leading);
         let count = sources.len();

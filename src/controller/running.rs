@@ -151,7 +151,7 @@ impl<K: Key> Runnable for ControllerBody<K> {
     }
 
     fn failure(&self) -> Option<Arc<BoxError>> {
-        self.state.failure()
+        self.state.end.failure()
     }
 
     fn kind(&self) -> &'static str {
@@ -223,7 +223,7 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
         if let Some(error) = sources.bad.take() {
             return Err(error);
         }
-        let started = self.state.started();
+        let started = self.state.started.get();
         let started =
             started.ok_or_else(|| StartError::named("controller", &self.state.name, "has not been started"))?;
         sources.starts.into_iter().map(|start| self.state.start_source(started, start)).collect()
@@ -383,7 +383,7 @@ impl<K: Key> ControllerState<K> {
         if is_selective {
             self.sources.for_each(|source| source.trigger());
             let is_last_done = self.selected.lock().are_enqueued();
-            self.gates.resync_begins(is_last_done);
+            self.gates.iter().for_each(|gate| gate.resync_begins(is_last_done));
         }
         let (keys, method) = match flags & RESYNC_ALL {
             0 => ("the keys that its gates select", EnqueueMethod::EnqueueSelected),

@@ -110,11 +110,11 @@ pub(super) struct ControllerState<K: Key> {
     /// The end of the controller. Its part is the control task. Notified when any part has ended, and when the
     /// controller has failed.
     pub(super) end: Arc<End>,
-    started: OnceLock<Arc<Started>>,
+    pub(super) started: OnceLock<Arc<Started>>,
     /// Whether the controller has been joined. A run that joins its own controller may still be active.
     pub(super) joined: AtomicBool,
     /// The term, once this process has been elected.
-    term: OnceLock<Fence>,
+    pub(super) term: OnceLock<Fence>,
 }
 
 /// The parts of a controller that exist from its start on.
@@ -136,7 +136,7 @@ impl<K: Key + Sync + fmt::Debug> ControllerState<K> {
             let hooks = QueueHooks {
                 on_ready: Some(Box::new(move || {
                     if let Some(state) = ready.upgrade()
-                        && let Some(started) = state.started()
+                        && let Some(started) = state.started.get()
                     {
                         started.membership.offer();
                     }
@@ -147,7 +147,7 @@ impl<K: Key + Sync + fmt::Debug> ControllerState<K> {
                     }
                 })),
                 selects: Some(Box::new(move |key: &K| {
-                    moved.upgrade().is_none_or(|state| state.gates.select(&state.taken(key)))
+                    moved.upgrade().is_none_or(|state| state.gates.iter().all(|gate| gate.selects(&state.taken(key))))
                 })),
             };
             let queue = queue.hooks(hooks).build();
@@ -197,7 +197,7 @@ impl<K: Key> ControllerState<K> {
     /// Lets a thread of the pool resync soon. While the controller takes no keys, the resync waits.
     pub(super) fn request_resync(&self, flag: u8) {
         self.resyncs.fetch_or(flag, SeqCst);
-        if let Some(started) = self.started() {
+        if let Some(started) = self.started.get() {
             started.membership.release();
         }
     }
@@ -208,32 +208,13 @@ impl<K: Key> ControllerState<K> {
         (1..RESYNC_ACTIVE).contains(&self.resyncs.load(SeqCst))
     }
 
-    /// Keeps the parts that exist from the start on. A controller starts once.
-    pub(super) fn start(&self, started: Started) -> Arc<Started> {
-        Arc::clone(self.started.get_or_init(|| Arc::new(started)))
-    }
-
     /// Leaves the pool after a run that has joined its own controller. Any other joiner does that itself.
     pub(super) fn end_membership(&self) {
         if self.joined.load(SeqCst)
-            && let Some(started) = self.started()
+            && let Some(started) = self.started.get()
         {
             started.membership.end();
         }
-    }
-
-    /// Returns the parts that exist once the controller has been started.
-    pub(super) fn started(&self) -> Option<&Arc<Started>> {
-        self.started.get()
-    }
-
-    /// Binds all runs to a term. Called before the first run.
-    pub(super) fn enter_term(&self, fence: &Fence) {
-        let _ = self.term.set(fence.clone());
-    }
-
-    pub(super) fn term(&self) -> Option<&Fence> {
-        self.term.get()
     }
 
     pub(super) fn conditions(&self) -> RunConditions {
@@ -251,7 +232,7 @@ impl<K: Key> ControllerState<K> {
             // Takes the queue's lock: a thread checks `takes_keys` under it before it takes a key.
             let _ = self.queue.len();
         }
-        if let Some(started) = self.started() {
+        if let Some(started) = self.started.get() {
             // Under the lock, so that the pool sees the last change last.
             if hold {
                 started.membership.open();
@@ -295,7 +276,7 @@ impl<K: Key> ControllerState<K> {
 
     /// Triggers a step of the control task, if the controller has been started.
     pub(super) fn wake_control(&self) {
-        if let Some(started) = self.started() {
+        if let Some(started) = self.started.get() {
             started.control.set();
         }
     }
@@ -318,13 +299,9 @@ impl<K: Key> ControllerState<K> {
         log::error!(controller, error:% = shown; "{controller}: the controller has failed: {shown}");
     }
 
-    pub(super) fn failure(&self) -> Option<Arc<BoxError>> {
-        self.end.failure()
-    }
-
     pub(super) fn set_rate(&self, rate: Option<(f64, u32)>) {
         self.rate.set(rate);
-        if let Some(started) = self.started() {
+        if let Some(started) = self.started.get() {
             started.membership.release();
         }
     }

@@ -1,15 +1,19 @@
 //! The status and the metrics of a controller.
 
+use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::failed_keys::FailedKey;
+use super::observers::EndedRun;
 use super::state::{ControllerState, RunConditions};
 use crate::base::group::{Look, WorkerSlot};
 use crate::base::text::{OneLine, ShownKey};
 use crate::base::time::{Nanos, Rounded};
 use crate::queue::{Key, KeyState, QueueMetrics};
+use crate::run::fence::Fence;
+use crate::run::gate::GateKey;
 use crate::run::metrics::{self, Histogram, WorkersMetrics};
 use crate::watch::source::{SourceHandle, SourceStatus};
 
@@ -74,7 +78,7 @@ pub struct ControllerMetrics {
 /// assert!(status.running.is_empty());
 /// # Ok::<_, homeostat::StartError>(())
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct ControllerStatus {
     /// The name.
@@ -104,10 +108,11 @@ pub struct ControllerStatus {
 }
 
 /// The phase of a controller: whether it runs keys, and the reason if not.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ControllerPhase {
     /// Initial listings are not complete, or the controller has not been started.
+    #[default]
     Syncing,
     /// Another process leads.
     Standby,
@@ -160,26 +165,6 @@ pub struct ActiveRun {
 }
 
 impl<K: Key> ControllerState<K> {
-    /// Returns why the controller is not ready. `bound` is the manager's limit for failing sources.
-    pub(super) fn unready(&self, bound: Duration) -> Vec<String> {
-        let (phase, bound) = (self.phase(), self.unready_after.unwrap_or(bound));
-        let is_stopped = phase == ControllerPhase::Stopped;
-        // Not only while the controller is syncing: a suspended one may be too, and sources may be added later.
-        let (known, missing): (Vec<_>, Vec<_>) =
-            self.awaited_sources().into_iter().partition(|source| source.synced || is_stopped);
-        let mut reasons = Vec::new();
-        if phase == ControllerPhase::Syncing || !missing.is_empty() {
-            let missing = missing.iter().map(|source| format!("{}{}", OneLine(&source.name), source.why()));
-            let missing = missing.collect::<Vec<_>>().join(", ");
-            let of = if missing.is_empty() { String::new() } else { format!(": {missing}") };
-            reasons.push(format!("its first listings have not completed{of}"));
-        }
-        let failing =
-            |source: &SourceStatus| Some(format!("{}: {}", OneLine(&source.name), source.failing_beyond(bound)?));
-        reasons.extend(known.iter().filter_map(failing));
-        reasons
-    }
-
     /// Returns the sources that matter for health. An added source that has ended before its first listing never lists.
     /// That fails no controller, so nobody waits for it.
     fn awaited_sources(&self) -> Vec<SourceStatus> {
@@ -199,7 +184,7 @@ impl<K: Key> ControllerState<K> {
 
     /// Returns the active runs of this controller, with the slots of their threads.
     fn active_runs(&self) -> Vec<(Arc<WorkerSlot>, Look)> {
-        let slots = || self.started().map(|started| started.membership.slots()).unwrap_or_default();
+        let slots = || self.started.get().map(|started| started.membership.slots()).unwrap_or_default();
         let looks: Vec<_> = slots().into_iter().filter_map(|slot| slot.look().map(|run| (slot, run))).collect();
         // A thread may have moved to another controller before the look. Then its run does not belong to this
         // controller.
@@ -263,31 +248,6 @@ impl<K: Key> ControllerState<K> {
 }
 
 impl<K: Key + fmt::Debug> ControllerState<K> {
-    /// Returns the overruns, and the sources with a listing past its deadline.
-    pub(super) fn stuck(&self) -> Vec<String> {
-        let runs = self.running(WorkerSlot::is_overdue).into_iter();
-        let runs = runs.map(|run| format!("{} has been running for {}", OneLine(&run.key), Rounded(run.elapsed)));
-        let sources = self.awaited_sources().into_iter().filter(|source| source.overdue);
-        runs.chain(sources.map(|source| format!("{}: {}", OneLine(&source.name), source.overdue_text()))).collect()
-    }
-
-    /// Returns the status without keys.
-    pub(super) fn summary(&self) -> ControllerStatus {
-        ControllerStatus {
-            name: self.name.clone(),
-            phase: self.phase(),
-            running: Vec::new(),
-            oldest_waiting: None,
-            next_due: None,
-            failing: Vec::new(),
-            parked: Vec::new(),
-            suspended: Vec::new(),
-            gates: Vec::new(),
-            sources: self.source_statuses(),
-            metrics: self.metrics(),
-        }
-    }
-
     /// Returns the active runs on the slots for which `is_shown` returns true.
     fn running(&self, is_shown: impl Fn(&WorkerSlot) -> bool) -> Vec<ActiveRun> {
         let now = self.clock.nanos();
@@ -301,8 +261,52 @@ impl<K: Key + fmt::Debug> ControllerState<K> {
         });
         runs.collect()
     }
+}
 
-    pub(super) fn status(&self) -> ControllerStatus {
+/// Observes the runs of a controller.
+pub(crate) type BoxedObserver = Box<dyn Fn(&EndedRun<'_>) + Send + Sync>;
+
+/// A controller with keys of any type, as a manager uses it.
+pub(crate) trait ManagedController: Any + Send + Sync {
+    /// Lets the controller run keys, because this process leads.
+    fn lead(&self, fence: &Fence);
+
+    fn observe_runs(&self, observer: BoxedObserver);
+
+    fn visit_keys(&self, visit: &mut dyn FnMut(&dyn GateKey));
+
+    fn status(&self) -> ControllerStatus;
+
+    /// Returns the status without keys.
+    fn summary(&self) -> ControllerStatus;
+
+    /// Returns why the controller is not live: overruns, and sources with a listing past its deadline.
+    fn stuck(&self) -> Vec<String>;
+
+    /// Returns why the controller is not ready. `bound` is the manager's limit for failing sources.
+    fn unready(&self, bound: Duration) -> Vec<String>;
+}
+
+impl<K: Key + Sync + fmt::Debug> ManagedController for ControllerState<K> {
+    fn lead(&self, fence: &Fence) {
+        let _ = self.term.set(fence.clone());
+        self.set_conditions(|conditions| conditions.leading = true);
+    }
+
+    fn observe_runs(&self, observer: BoxedObserver) {
+        self.observers.add(observer.into());
+    }
+
+    fn visit_keys(&self, visit: &mut dyn FnMut(&dyn GateKey)) {
+        let queue = &self.queue.shared;
+        let first = [queue.oldest(), queue.next_delayed()].into_iter().flatten().map(|(key, _)| key);
+        let running = self.running_keys().into_iter().map(|(key, ..)| key);
+        for key in running.chain(first).chain(self.failed.keys()).chain(self.suspended.list()) {
+            visit(&self.taken(&key));
+        }
+    }
+
+    fn status(&self) -> ControllerStatus {
         let now = self.clock.nanos();
         let shared = &self.queue.shared;
         let due = shared.next_delayed().and_then(|(key, due)| Some((show(&key), self.clock.instant(due)?)));
@@ -314,9 +318,45 @@ impl<K: Key + fmt::Debug> ControllerState<K> {
             failing: shown(self.failing()),
             parked: shown(self.failed.list(true)),
             suspended: self.suspended.list().iter().map(show).collect(),
-            gates: self.gates.statuses(),
+            gates: self.gates.iter().filter_map(|gate| gate.status()).collect(),
             ..self.summary()
         }
+    }
+
+    fn summary(&self) -> ControllerStatus {
+        ControllerStatus {
+            name: self.name.clone(),
+            phase: self.phase(),
+            sources: self.source_statuses(),
+            metrics: self.metrics(),
+            ..ControllerStatus::default()
+        }
+    }
+
+    fn stuck(&self) -> Vec<String> {
+        let runs = self.running(WorkerSlot::is_overdue).into_iter();
+        let runs = runs.map(|run| format!("{} has been running for {}", OneLine(&run.key), Rounded(run.elapsed)));
+        let sources = self.awaited_sources().into_iter().filter(|source| source.overdue);
+        runs.chain(sources.map(|source| format!("{}: {}", OneLine(&source.name), source.overdue_text()))).collect()
+    }
+
+    fn unready(&self, bound: Duration) -> Vec<String> {
+        let (phase, bound) = (self.phase(), self.unready_after.unwrap_or(bound));
+        let is_stopped = phase == ControllerPhase::Stopped;
+        // Not only while the controller is syncing: a suspended one may be too, and sources may be added later.
+        let (known, missing): (Vec<_>, Vec<_>) =
+            self.awaited_sources().into_iter().partition(|source| source.synced || is_stopped);
+        let mut reasons = Vec::new();
+        if phase == ControllerPhase::Syncing || !missing.is_empty() {
+            let missing = missing.iter().map(|source| format!("{}{}", OneLine(&source.name), source.why()));
+            let missing = missing.collect::<Vec<_>>().join(", ");
+            let of = if missing.is_empty() { String::new() } else { format!(": {missing}") };
+            reasons.push(format!("its first listings have not completed{of}"));
+        }
+        let failing =
+            |source: &SourceStatus| Some(format!("{}: {}", OneLine(&source.name), source.failing_beyond(bound)?));
+        reasons.extend(known.iter().filter_map(failing));
+        reasons
     }
 }
 

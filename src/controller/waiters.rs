@@ -156,7 +156,23 @@ impl<K: Key> KeyWaiters<K> {
 
     /// Starts a wait for `key`. Runs of the key are counted from now on.
     pub(super) fn start<'a>(self: &'a Arc<Self>, key: &K) -> KeyWait<'a, K> {
-        KeyWait::new(self, key.clone())
+        // The key that is not needed drops without the lock.
+        let (key, mut own, changes) = (key.clone(), Some(key.clone()), Monitor::of(self.clock.clone(), 0));
+        let (before, changes) = {
+            let mut waits = self.waits.lock();
+            if !waits.keys.contains_key(&key)
+                && let Some(own) = own.take()
+            {
+                waits.keys.insert(own, AwaitedKey { changes: Arc::clone(&changes), waiting: 0, begun: 0, ended: None });
+            }
+            waits.keys.get_mut(&key).map_or((0, changes), |awaited| {
+                awaited.waiting += 1;
+                (awaited.begun, Arc::clone(&awaited.changes))
+            })
+        };
+        // Before the first check: from here on runs are counted and `settle` wakes this thread.
+        self.waiting.fetch_add(1, SeqCst);
+        KeyWait { waiters: self, key, changes, before }
     }
 
     /// Blocks until `holds` returns true. Calls it under a lock. [`settle`](Self::settle) and the end of the controller
@@ -205,27 +221,7 @@ pub(super) struct KeyWait<'a, K: Key> {
     before: u64,
 }
 
-impl<'a, K: Key> KeyWait<'a, K> {
-    fn new(waiters: &'a Arc<KeyWaiters<K>>, key: K) -> Self {
-        // The key that is not needed drops without the lock.
-        let (mut own, changes) = (Some(key.clone()), Monitor::of(waiters.clock.clone(), 0));
-        let (before, changes) = {
-            let mut waits = waiters.waits.lock();
-            if !waits.keys.contains_key(&key)
-                && let Some(own) = own.take()
-            {
-                waits.keys.insert(own, AwaitedKey { changes: Arc::clone(&changes), waiting: 0, begun: 0, ended: None });
-            }
-            waits.keys.get_mut(&key).map_or((0, changes), |awaited| {
-                awaited.waiting += 1;
-                (awaited.begun, Arc::clone(&awaited.changes))
-            })
-        };
-        // Before the first check: from here on runs are counted and `settle` wakes this thread.
-        waiters.waiting.fetch_add(1, SeqCst);
-        Self { waiters, key, changes, before }
-    }
-
+impl<K: Key> KeyWait<'_, K> {
     /// Blocks until `is_idle` returns true. Calls it under a lock. The end of a claim and the end of the controller
     /// wake this. Returns the outcome of the last run that began after the wait started.
     pub(super) fn wait(self, deadline: Nanos, is_idle: impl Fn() -> bool) -> Result<Option<RunOutcome>, WaitError> {

@@ -144,10 +144,10 @@ impl Component {
 
 impl<K: Key + Sync + fmt::Debug> From<Controller<K>> for Component {
     fn from(controller: Controller<K>) -> Self {
-        let (name, handle) = (controller.name().to_owned(), controller.handle());
+        let (name, managed) = (controller.name().to_owned(), controller.managed());
         let start = move |env: &StartEnv<'_>| controller.start_as(env.pool, env.leading, env.options);
         let mut component = Self::new("controller", name, start);
-        component.facts.controller = Some(Arc::new(handle));
+        component.facts.controller = Some(managed);
         component
     }
 }

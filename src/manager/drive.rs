@@ -11,8 +11,10 @@ use crate::base::error::{EndError, StartError};
 use crate::base::running::{Runnable, Running};
 use crate::base::spawn::run;
 use crate::base::task::{Next, Task};
+use crate::base::text::one_line;
 use crate::base::thread::{shielded, unless_it_panics};
 use crate::base::time::{Nanos, Rounded};
+use crate::controller::ActiveRun;
 use crate::run::error::{BoxError, Chain};
 use crate::run::fence::Fence;
 
@@ -263,6 +265,8 @@ impl Driver {
         let mut still_running = self.still_running();
         let given_up = std::mem::take(&mut inner.state.lock().alive);
         for member in given_up {
+            let status = member.facts.controller.as_ref().map(|controller| controller.status());
+            status.into_iter().flat_map(|status| status.running).for_each(|run| log_run(&member.facts.name, &run));
             member.detach();
         }
         self.end_pool(&mut still_running);
@@ -354,6 +358,15 @@ impl Task for Driver {
         inner.state.lock().outcome = Some(outcome);
         Next::Finished
     }
+}
+
+/// Logs a run that has not ended in time after it was cancelled.
+fn log_run(controller: &str, run: &ActiveRun) {
+    let (key, thread) = (one_line(&run.key), run.thread.as_str());
+    log::warn!(
+        controller, key:%, thread;
+        "{controller}: the run of {key} ignores its cancellation, and still runs on {thread}"
+    );
 }
 
 impl ManagerInner {

@@ -133,8 +133,8 @@ impl Manager {
         let controller = self.managed(name);
         let controller =
             controller.ok_or_else(|| StartError::named("controller", name, "has not been added to the manager"))?;
-        let handle = controller.as_any().downcast_ref::<ControllerHandle<K>>().cloned();
-        handle.ok_or_else(|| StartError::named("controller", name, "has keys of another type"))
+        ControllerHandle::of(controller)
+            .ok_or_else(|| StartError::named("controller", name, "has keys of another type"))
     }
 
     /// Returns the handle of a poller or watch that has been added.

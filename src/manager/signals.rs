@@ -85,7 +85,7 @@ impl Manager {
                 // If the writer is stuck, further notices are lost.
                 notices.change(|notices| {
                     if notices.waiting.len() < 8 {
-                        notices.waiting.push_back(notice)
+                        notices.waiting.push_back(notice);
                     }
                 });
             }

@@ -8,6 +8,7 @@ use std::fmt;
 use std::mem;
 use std::ops::Deref;
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use super::Key;
@@ -340,7 +341,7 @@ impl<K: Key> QueueShared<K> {
                 if looks > 0 {
                     // Under load, the next key often arrives before a consumer could fall asleep and wake up.
                     looks -= 1;
-                    section.yield_lock();
+                    section.unlocked(thread::yield_now);
                     continue;
                 }
                 if self.retry_timer(section.guard) {

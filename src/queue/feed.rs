@@ -44,7 +44,7 @@ pub trait Enqueue<K> {
     fn request_all(&self, keys: &mut dyn Iterator<Item = K>, request: EnqueueRequest) -> Tally {
         let mut tally = Tally::default();
         for key in keys {
-            tally.count(self.request(key, request));
+            tally.add(self.request(key, request), 1);
         }
         tally
     }
@@ -221,17 +221,16 @@ impl<K: Key, S: BuildHasher> WorkQueue<K, S> {
     /// Applies the request to the selected keys, and ignores the others.
     #[cold]
     fn request_selected(&self, keys: &mut dyn Iterator<Item = K>, request: EnqueueRequest) -> Tally {
-        let mut ignored = Tally::default();
+        let mut ignored = 0;
         let mut selected = keys.filter(|key| {
             let is_selected = self.selects(key);
-            if !is_selected {
-                ignored.count(EnqueueOutcome::Ignored);
-            }
+            ignored += usize::from(!is_selected);
             is_selected
         });
         let request = EnqueueRequest { method: EnqueueMethod::EnqueueResync, ..request };
-        let tally = self.request_in_batches(&mut selected, &request);
-        tally + ignored
+        let mut tally = self.request_in_batches(&mut selected, &request);
+        tally.add(EnqueueOutcome::Ignored, ignored);
+        tally
     }
 
     #[inline(always)]
@@ -244,7 +243,7 @@ impl<K: Key, S: BuildHasher> WorkQueue<K, S> {
         let mut tally = Tally::default();
         let Some(first) = keys.next() else { return tally };
         if keys.size_hint().1 == Some(0) {
-            tally.count(self.request_one(first, request));
+            tally.add(self.request_one(first, request), 1);
             return tally;
         }
         let hashed = |key| {
@@ -265,7 +264,7 @@ impl<K: Key, S: BuildHasher> WorkQueue<K, S> {
                 let (records, effects, now) = section.parts();
                 for (key, hash) in &mut batch {
                     let wanted = Wanted { key, hash: *hash, request };
-                    tally.count(records.request(wanted, |known, key| known == key, |key| key, &now, effects));
+                    tally.add(records.request(wanted, |known, key| known == key, |key| key, &now, effects), 1);
                 }
             });
             // Keys that the queue already knew are still in the batch. They drop without the lock.

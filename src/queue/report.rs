@@ -2,7 +2,6 @@
 
 use std::error::Error;
 use std::fmt;
-use std::ops::Add;
 use std::time::Instant;
 
 use super::request::{BATCH, DroppedRun, EnqueueOutcome, Priority};
@@ -79,8 +78,8 @@ pub enum PendingRerun {
 pub struct Tally([usize; 7]);
 
 impl Tally {
-    pub(crate) fn count(&mut self, outcome: EnqueueOutcome) {
-        self.0[outcome as usize] += 1;
+    pub(crate) fn add(&mut self, outcome: EnqueueOutcome, times: usize) {
+        self.0[outcome as usize] += times;
     }
 
     /// Returns how many requests had this outcome.
@@ -93,17 +92,6 @@ impl Tally {
     #[must_use]
     pub fn total(&self) -> usize {
         self.0.iter().sum()
-    }
-}
-
-impl Add for Tally {
-    type Output = Self;
-
-    fn add(mut self, other: Self) -> Self {
-        for (count, more) in self.0.iter_mut().zip(other.0) {
-            *count += more;
-        }
-        self
     }
 }
 

@@ -7,7 +7,6 @@
 use std::cell::Cell;
 use std::mem;
 use std::sync::Arc;
-use std::thread;
 use std::time::Duration;
 
 use super::Key;
@@ -114,11 +113,6 @@ impl<'s, 'g, K: Key> LockedSection<'s, 'g, K> {
         let timeout = || Arc::new(TimedOut(Arc::clone(shared))) as Arc<dyn Wake>;
         shared.consumers.wait(self.guard, |locked| &mut locked.consumers, &shared.config.clock, deadline, timeout);
         self.time.set(Nanos::NEVER);
-    }
-
-    /// Gives the lock and the processor to other threads for a moment.
-    pub(super) fn yield_lock(&mut self) {
-        self.unlocked(thread::yield_now);
     }
 
     /// Runs `work` without the lock. The time is read again afterwards.

@@ -158,11 +158,16 @@ impl<K: Key> QueueShared<K> {
         self.config.clock.nanos()
     }
 
-    /// Wakes all consumers, so that each checks its `stop` condition under the lock. A consumer with a condition that
-    /// held before this call takes no key after it returns.
-    pub(crate) fn wake_consumers(&self) {
-        let count = self.locked.lock().consumers.mark_woken(usize::MAX, &self.config.clock);
-        self.consumers.notify(count);
+    /// Wakes all consumers and drains, so that each checks its condition under the lock. A consumer whose `stop`
+    /// condition held before this call takes no key after it returns.
+    pub(crate) fn wake_all(&self) {
+        let (consumers, drainers) = {
+            let mut locked = self.locked.lock();
+            let clock = &self.config.clock;
+            (locked.consumers.mark_woken(usize::MAX, clock), locked.drainers.mark_woken(usize::MAX, clock))
+        };
+        self.consumers.notify(consumers);
+        self.drainers.notify(drainers);
     }
 
     pub(crate) fn shut_down(self: &Arc<Self>, mode: Shutdown) {
@@ -290,14 +295,7 @@ pub(super) struct TimedOut<K: Key>(pub(super) Arc<QueueShared<K>>);
 
 impl<K: Key> Wake for TimedOut<K> {
     fn wake(&self) {
-        let shared = &self.0;
-        let (consumers, drainers) = {
-            let mut locked = shared.locked.lock();
-            let clock = &shared.config.clock;
-            (locked.consumers.mark_woken(usize::MAX, clock), locked.drainers.mark_woken(usize::MAX, clock))
-        };
-        shared.consumers.notify(consumers);
-        shared.drainers.notify(drainers);
+        self.0.wake_all();
     }
 }
 

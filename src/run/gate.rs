@@ -236,7 +236,7 @@ impl Gates {
         })
     }
 
-    fn iter(&self) -> impl Iterator<Item = &Arc<dyn Gate>> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<dyn Gate>> {
         self.settings.iter().chain(self.brought.get())
     }
 
@@ -258,22 +258,6 @@ impl Gates {
             }
         }
         Ok(permits)
-    }
-
-    pub(crate) fn refused(&self, key: &dyn GateKey, reasons: Reasons) {
-        self.iter().for_each(|gate| gate.refused(key, reasons));
-    }
-
-    pub(crate) fn select(&self, key: &dyn GateKey) -> bool {
-        self.iter().all(|gate| gate.selects(key))
-    }
-
-    pub(crate) fn resync_begins(&self, is_last_done: bool) {
-        self.iter().for_each(|gate| gate.resync_begins(is_last_done));
-    }
-
-    pub(crate) fn statuses(&self) -> Vec<String> {
-        self.iter().filter_map(|gate| gate.status()).collect()
     }
 }
 

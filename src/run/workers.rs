@@ -160,8 +160,7 @@ impl<R, P> Workers<R, P> {
             Box::new(Worker { queue: Arc::clone(&queue), group: Arc::clone(&group), slot: Arc::clone(slot), runner })
         };
         let woken = Arc::clone(&queue);
-        let handle =
-            group.start(&self.options, self.threads, body, watch, move || woken.wake_consumers())?.that_may_end();
+        let handle = group.start(&self.options, self.threads, body, watch, move || woken.wake_all())?.that_may_end();
         Ok(Running::new(WorkersControl { group, counters, overruns }, handle, self.grace))
     }
 }

@@ -263,7 +263,7 @@ fn a_stopping_consumer_passes_on_the_wakeup_of_a_key() {
         stop.store(true, SeqCst);
         // No wake: only the wakeup passed on by the stopped consumer can reach the other.
         other.join().unwrap().done();
-        queue.shared.wake_consumers();
+        queue.shared.wake_all();
         stopped.join().unwrap();
     });
 }
@@ -282,7 +282,7 @@ fn a_wake_stops_a_consumer_and_loses_no_key() {
             let shared = Arc::clone(&queue.shared);
             thread::spawn(move || {
                 stop.store(true, SeqCst);
-                shared.wake_consumers();
+                shared.wake_all();
             })
         };
         queue.enqueue(1);
@@ -309,7 +309,7 @@ fn a_wake_stops_every_consumer() {
         });
         note_sleepers(seen, &clock);
         stop.store(true, SeqCst);
-        queue.shared.wake_consumers();
+        queue.shared.wake_all();
         for consumer in consumers {
             assert!(matches!(consumer.join().unwrap(), Err(NoClaim::Stopped)));
         }

@@ -252,6 +252,26 @@ fn a_shutdown_names_the_threads_that_a_manager_gives_up() {
     drop(go_on);
 }
 
+#[test]
+fn a_stop_that_gives_up_names_the_controller_and_the_key_of_a_run_that_goes_on() {
+    let logs = crate::stages::logs::Logs::of("vm-of-a-run-that-goes-on");
+    let ((report, started), (go_on, gate)) = (bounded::<()>(1), bounded::<()>(0));
+    let reconcile = move |_: &Context, _: &&str| {
+        report.send(()).unwrap();
+        let _ = gate.recv();
+        Ok::<_, Infallible>(Action::await_change())
+    };
+    let manager = Manager::builder().shutdown_grace(Duration::ZERO).abort_grace(Duration::ZERO).build().unwrap();
+    manager.add(Controller::builder("vm-of-a-run-that-goes-on", reconcile).build().unwrap()).unwrap();
+    let running = manager.start().unwrap();
+    manager.enqueue("vm-of-a-run-that-goes-on", "vm-1").unwrap();
+    started.recv().unwrap();
+    let error = running.shutdown(Duration::ZERO).unwrap_err();
+    assert!(!error.still_running().is_empty());
+    logs.wait_for(log::Level::Warn, "the run of \"vm-1\" ignores its cancellation, and still runs on manager-pool-");
+    drop(go_on);
+}
+
 /// A user-defined component that contains another one.
 struct Wrapper<R>(R);
 
