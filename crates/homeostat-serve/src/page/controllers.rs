@@ -102,7 +102,7 @@ fn row(
         0 => DASH.to_owned(),
         _ => format!("{} <small>of {}</small>", percent(errors, runs), count(runs)),
     };
-    cell(out, "n errors", "errors", errors);
+    cell(out, "n errors", "errors since start", errors);
     let chart = marks(samples, run_time_of, scales.run_time, "mean run time in the last 5 minutes");
     let most = (own.run_time > 0.0).then(|| span(Duration::from_secs_f64(own.run_time)));
     let times = run_times(&data.history.runs.of(&controller.name));

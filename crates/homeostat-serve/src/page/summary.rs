@@ -47,7 +47,7 @@ pub(super) fn sections(out: &mut String, data: &PageData<'_>, kinds: &[KindCount
         if id != "objects" || !kinds.is_empty() {
             let trouble =
                 if number > 0 { format!(" <b class=\"warn\">{}{words}</b>", size(number)) } else { String::new() };
-            let _ = write!(out, "<a href=\"#{id}\">{title}</a>{trouble} ");
+            let _ = write!(out, "<span><a href=\"#{id}\">{title}</a>{trouble}</span>");
         }
     }
     out.push_str("</nav>");
