@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::error::{EndError, StartError};
 use super::mark::Echo;
-use super::retry_after::{RetryAfter, Stated};
+use super::mark::{RetryAfter, Stated};
 
 /// The most sources of an error that are read.
 const MOST_SOURCES: usize = 32;

@@ -9,7 +9,6 @@ pub(crate) mod error;
 pub(crate) mod group;
 pub(crate) mod mark;
 pub(crate) mod process;
-pub(crate) mod retry_after;
 pub(crate) mod running;
 pub(crate) mod spawn;
 pub(crate) mod sync;

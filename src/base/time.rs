@@ -35,11 +35,6 @@ impl Nanos {
         Self(self.0.saturating_add(nanos))
     }
 
-    /// Returns the next nanosecond.
-    pub(crate) fn following(self) -> Self {
-        Self(self.0.saturating_add(1))
-    }
-
     /// Returns the time from `earlier` to `self`; zero if `earlier` is not earlier.
     #[must_use]
     pub fn since(self, earlier: Self) -> Duration {

@@ -19,7 +19,16 @@ use crate::run::pool::WorkerPool;
 impl Manager {
     /// Returns a builder with the default settings.
     pub fn builder() -> ManagerBuilder {
-        ManagerBuilder::new()
+        ManagerBuilder(Settings {
+            name: "manager".to_owned(),
+            pool: WorkerPool::builder(),
+            grace: Duration::from_secs(30),
+            abort_grace: Duration::from_secs(1),
+            abort: CancellationToken::new(),
+            abort_on: Vec::new(),
+            unready_after: Duration::from_secs(120),
+            elector: None,
+        })
     }
 }
 
@@ -37,19 +46,6 @@ impl Manager {
 pub struct ManagerBuilder(Settings);
 
 impl ManagerBuilder {
-    pub(super) fn new() -> Self {
-        Self(Settings {
-            name: "manager".to_owned(),
-            pool: WorkerPool::builder(),
-            grace: Duration::from_secs(30),
-            abort_grace: Duration::from_secs(1),
-            abort: CancellationToken::new(),
-            abort_on: Vec::new(),
-            unready_after: Duration::from_secs(120),
-            elector: None,
-        })
-    }
-
     /// Sets the manager's name, in log lines and thread names (`<name>-pool-0` and so on). Default: `manager`.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.0.name = name.into();

@@ -1,7 +1,6 @@
 //! The work queue.
 
 mod builder;
-mod cancel;
 mod claim;
 mod feed;
 mod index;
@@ -291,7 +290,7 @@ impl<K: Key, S> WorkQueue<K, S> {
     /// keys that are due at about that time.
     #[must_use]
     pub fn next_due(&self) -> Option<Instant> {
-        let due = self.shared.locked.lock().records.next_due()?;
+        let due = self.shared.locked.lock().records.next_delayed().map(|(_, due)| due)?;
         self.clock().instant(due)
     }
 

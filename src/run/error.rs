@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::base::chain::debug_with_causes;
 use crate::base::mark::{Echo, Mark, as_a};
-use crate::base::retry_after::{RetryAfter, Stated};
+use crate::base::mark::{RetryAfter, Stated};
 
 pub(crate) use crate::base::chain::Chain;
 pub use crate::base::error::BoxError;

@@ -19,4 +19,4 @@ pub use self::metrics::{Histogram, WorkersMetrics};
 pub use self::pool::{WorkerPool, WorkerPoolBuilder};
 pub use self::reconciler::{Action, FailedRun, Reconciler, RetryPolicy};
 pub use self::workers::{Workers, WorkersControl};
-pub use crate::base::retry_after::RetryAfter;
+pub use crate::base::mark::RetryAfter;

@@ -13,7 +13,7 @@ use super::metrics::RunCounters;
 use super::reconciler::{Action, Follow};
 use crate::base::backoff::Draws;
 use crate::base::cancel::CancellationToken;
-use crate::base::retry_after::RetryAfter;
+use crate::base::mark::RetryAfter;
 use crate::base::text::{OneLine, one_line};
 use crate::base::thread::panic_message;
 use crate::base::time::Rounded;

@@ -416,7 +416,7 @@ impl ManualClock {
         let mut state = self.0.state.lock();
         match state.alarms.first_key_value() {
             Some((&(at, _), _)) if at <= target => {
-                let later = state.alarms.split_off(&(at.following(), 0));
+                let later = state.alarms.split_off(&(Nanos(at.0.saturating_add(1)), 0));
                 let due = std::mem::replace(&mut state.alarms, later);
                 state.now = state.now.max(at);
                 Some(due.into_values().collect())

@@ -3,10 +3,9 @@
 
 use std::fmt;
 use std::ops::ControlFlow;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use super::error::ElectorError;
-use super::holder::Holder;
 use crate::base::cancel::CancellationToken;
 use crate::base::process::OwnerProcess;
 use crate::run::context::Context;
@@ -346,5 +345,25 @@ impl fmt::Debug for Term {
             .field("elector", &self.elector)
             .field("lost", &self.lost().is_cancelled())
             .finish_non_exhaustive()
+    }
+}
+
+/// The leader according to an election, from [`Elector::leader`](crate::Elector::leader). For status pages, not for
+/// decisions. Displays as name and process id.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Holder {
+    /// The name of the leader's elector, or the identity in a lease.
+    pub name: Option<String>,
+    /// The leader's process id, as the leader sees it. Outside its container, the id may be different. `None` for a
+    /// lease.
+    pub pid: Option<u32>,
+    /// The time of the election, by the leader's wall clock.
+    pub since: Option<SystemTime>,
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name.as_deref().unwrap_or("somebody unknown"))?;
+        self.pid.map_or(Ok(()), |pid| write!(f, " (pid {pid})"))
     }
 }

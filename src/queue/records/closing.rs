@@ -192,8 +192,4 @@ impl<K> Records<K> {
         let spread = self.settings.slack.spread(self.settings.tick_shift);
         self.wheel.least(&self.slab, spread, due).map(|(index, due)| (self.key(index), due))
     }
-
-    pub(crate) fn next_due(&self) -> Option<Nanos> {
-        self.next_delayed().map(|(_, due)| due)
-    }
 }

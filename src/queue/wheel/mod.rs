@@ -39,6 +39,7 @@ use crate::base::time::Nanos;
 pub(crate) struct Wheel {
     /// Every entry with a tick up to this one has been handed out.
     elapsed: u64,
+    #[cfg(test)]
     len: usize,
     /// A bit for each level that holds an entry.
     levels: u16,
@@ -54,6 +55,7 @@ impl Wheel {
     pub(crate) fn new() -> Self {
         Self {
             elapsed: 0,
+            #[cfg(test)]
             len: 0,
             levels: 0,
             occupied: [0; LEVELS],
@@ -97,14 +99,20 @@ impl Wheel {
     pub(crate) fn insert(&mut self, entries: &mut impl Entries, index: u32) -> u64 {
         let tick = entries.tick(index);
         debug_assert!(tick > self.elapsed, "tick {tick} of entry {index} is not after {}", self.elapsed);
-        self.len += 1;
+        #[cfg(test)]
+        {
+            self.len += 1;
+        }
         self.place(entries, index, self.elapsed, tick)
     }
 
     /// Removes an entry of this wheel. Constant time.
     #[inline]
     pub(crate) fn remove(&mut self, entries: &mut impl Entries, index: u32) {
-        self.len -= 1;
+        #[cfg(test)]
+        {
+            self.len -= 1;
+        }
         self.unlink(entries, index);
     }
 
@@ -134,7 +142,10 @@ impl Wheel {
             self.unlink(entries, index);
             let tick = entries.tick(index);
             if tick == start {
-                self.len -= 1;
+                #[cfg(test)]
+                {
+                    self.len -= 1;
+                }
                 return Some(index);
             }
             self.place(entries, index, start, tick);

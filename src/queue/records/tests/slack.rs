@@ -91,7 +91,7 @@ impl Pair {
         }
         self.delays.sort_unstable();
         let earliest = self.delays.iter().map(|delay| delay.due).min();
-        assert_eq!(self.records.next_due(), earliest.map(Nanos));
+        assert_eq!(self.records.next_delayed().map(|(_, due)| due), earliest.map(Nanos));
         let first = self.delays.first().map_or(u64::MAX, |delay| delay.turn);
         assert!((self.now..=first).contains(&self.records.next_turn().0), "a turn in time");
     }
