@@ -1,13 +1,13 @@
 //! kopf, a framework for operators in Python: `kopf run` with an operator beside this file.
 
-use std::io::{BufRead, BufReader, Read};
-use std::process::{Child, Stdio};
+use std::fs::File;
+use std::path::PathBuf;
+use std::process::Child;
 use std::sync::Arc;
 
 use homeostat_objects::{
     Api, Client, DeleteOptions, DynamicObject, Ignore, Kind, KindDefinition, ObjectKey, Patch, PatchTarget, Query,
 };
-use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::{beside, python};
@@ -16,7 +16,7 @@ use crate::until::until;
 
 const LAMP: Kind = Kind::namespaced("example.com", "v1", "Lamp");
 
-/// kopf keeps its progress, and what handlers return, in fields of the status that no schema knows.
+/// kopf writes its progress and the results of handlers into fields of the status that no schema names.
 fn lamps() -> KindDefinition {
     let spec = json!({"type": "object", "properties": {"colour": {"type": "string"}}});
     let status = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
@@ -33,42 +33,32 @@ fn lamp(name: &str, colour: &str) -> Value {
 /// A running operator. It ends when this is dropped.
 struct Operator {
     child: Child,
-    output: Arc<Mutex<String>>,
+    output: PathBuf,
 }
 
 impl Operator {
     fn start(door: &Door) -> Self {
         let program = beside("kopf_operator.py");
         let arguments = ["-m", "kopf", "run", "--standalone", "--namespace", "default", program.to_str().unwrap()];
+        let output = door.home().join("output");
+        let file = File::create(&output).unwrap();
         let mut command = python(door, &arguments);
-        command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().unwrap();
-        let output = Arc::new(Mutex::new(String::from("\n")));
-        let streams: [Box<dyn Read + Send>; 2] =
-            [Box::new(child.stdout.take().unwrap()), Box::new(child.stderr.take().unwrap())];
-        for stream in streams {
-            let output = Arc::clone(&output);
-            std::thread::spawn(move || {
-                for line in BufReader::new(stream).lines().map_while(Result::ok) {
-                    output.lock().push_str(&format!("{line}\n"));
-                }
-            });
-        }
+        let child = command.stdout(file.try_clone().unwrap()).stderr(file).spawn().unwrap();
         Self { child, output }
+    }
+
+    fn output(&self) -> String {
+        std::fs::read_to_string(&self.output).unwrap()
     }
 
     /// Returns whether the operator has printed a line.
     fn says(&self, line: &str) -> bool {
-        self.output.lock().contains(&format!("\n{line}\n"))
+        self.output().lines().any(|found| found == line)
     }
 
-    /// Waits for a condition. The output of a failed operator explains why it is not met.
+    /// Waits for a condition. If it is not met, the failure shows the operator's output.
     fn until(&self, what: &str, condition: impl Fn() -> bool) {
-        let waits = std::panic::AssertUnwindSafe(|| until(what, condition));
-        if let Err(panic) = std::panic::catch_unwind(waits) {
-            println!("{}", self.output.lock());
-            std::panic::resume_unwind(panic);
-        }
+        until(what, || if condition() { Ok(()) } else { Err(self.output()) });
     }
 }
 
@@ -130,7 +120,7 @@ fn kopf_runs_handlers_timers_and_daemons_also_after_a_restart_of_the_server() {
     operator.until("the object is released", || stored(&door, "desk").is_none());
     operator.until("the daemon has ended", || operator.says("no longer serves desk"));
     operator.until("the deletion is handled", || operator.says("deleted desk"));
-    // kopf says so if the server has not stored what it has sent.
-    let output = operator.output.lock();
+    // kopf compares its patches with what the server has stored.
+    let output = operator.output();
     assert!(!output.contains("inconsistencies"), "{output}");
 }
