@@ -4,6 +4,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 use super::error::NatsError;
+use percent_encoding::percent_decode_str;
 
 const DEFAULT_PORT: u16 = 4222;
 
@@ -101,22 +102,13 @@ impl fmt::Debug for ServerAddress {
     }
 }
 
-/// Decodes percent-encoding such as `%40`.
+/// Decodes percent-encoding such as `%40`. Returns `None` if a percent sign has no two digits after it, or if the bytes
+/// are not UTF-8.
 fn decode(text: &str) -> Option<String> {
-    let mut bytes = Vec::new();
-    let mut rest = text.as_bytes();
-    while let [first, after @ ..] = rest {
-        rest = after;
-        if *first == b'%' {
-            let (digits, after) = rest.split_at_checked(2)?;
-            let digits = std::str::from_utf8(digits).ok().filter(|digits| !digits.starts_with('+'))?;
-            bytes.push(u8::from_str_radix(digits, 16).ok()?);
-            rest = after;
-        } else {
-            bytes.push(*first);
-        }
-    }
-    String::from_utf8(bytes).ok()
+    let is_digit = |byte: &u8| byte.is_ascii_hexdigit();
+    let mut encoded = text.split('%').skip(1).map(|after| after.as_bytes().get(..2));
+    let is_valid = encoded.all(|digits| digits.is_some_and(|digits| digits.iter().all(is_digit)));
+    if is_valid { percent_decode_str(text).decode_utf8().ok().map(Into::into) } else { None }
 }
 
 #[cfg(all(test, not(loom)))]
@@ -177,6 +169,8 @@ mod tests {
                 "nats://me:secret@:1",
                 "server is \"nats://…@:1\", but must be an address with a host, such as nats://localhost:4222",
             ),
+            ("me%:pw@host", "server is \"…@host\", but must be an address with valid percent-encoding"),
+            ("%ff@host", "server is \"…@host\", but must be an address with valid percent-encoding"),
             ("me:%zz@host", "server is \"…@host\", but must be an address with valid percent-encoding"),
         ];
         for (text, expected) in cases {

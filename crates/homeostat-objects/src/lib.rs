@@ -188,7 +188,6 @@ mod watch;
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    pub(crate) mod explore;
     pub(crate) mod refusals;
 }
 #[cfg(all(test, not(loom)))]

@@ -2,39 +2,51 @@
 
 use std::collections::HashSet;
 use std::fmt::{Debug, Write};
-use std::hash::BuildHasher;
-
-use homeostat::queue::FastState;
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// A world with few steps. Two worlds are the same state if their `Debug` texts are equal.
-pub(crate) trait World: Clone + Debug {
+pub trait World: Clone + Debug {
+    /// A step that changes the world.
     type Step: Copy + Debug;
 
     /// Returns the steps that are possible now.
     fn steps(&self) -> Vec<Self::Step>;
 
-    /// Takes a step. Returns an error if the world then breaks a rule.
+    /// Takes a step.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the world then breaks a rule.
     fn take(&mut self, step: Self::Step) -> Result<(), String>;
 }
 
 /// The result of an exploration.
 #[derive(Debug)]
-pub(crate) struct Explored<W> {
-    pub(crate) states: usize,
-    pub(crate) steps: usize,
-    /// The states at the greatest depth.
-    pub(crate) last: Vec<W>,
+pub struct Explored<W> {
+    /// The number of different states.
+    pub states: usize,
+    /// The number of steps from all states.
+    pub steps: usize,
+    /// The number of steps from the start to the states in `last`, or to the most distant ones.
+    pub depth: usize,
+    /// The states at the greatest depth. Empty if no step leads to a further state before this depth.
+    pub last: Vec<W>,
 }
 
-/// Explores all states within `depth` steps. Fails with the shortest steps to a fault.
-pub(crate) fn explore<W: World>(start: W, depth: usize) -> Result<Explored<W>, String> {
-    let (hashers, mut text) = ([FastState::default(), FastState::default()], String::new());
-    let mut seen = HashSet::from([fingerprint(&hashers, &mut text, &start)]);
+/// Explores all states within `depth` steps.
+///
+/// # Errors
+///
+/// Returns the first fault, with the shortest steps to it.
+pub fn explore<W: World>(start: W, depth: usize) -> Result<Explored<W>, String> {
+    let mut text = String::new();
+    let mut seen = HashSet::from([fingerprint(&mut text, &start)]);
     // How each state was reached: the index of the state before, and the step.
     let mut origins = vec![None];
     let mut frontier = vec![(0, start)];
-    let mut steps = 0;
-    for _ in 0..depth {
+    let (mut steps, mut reached) = (0, 0);
+    while reached < depth && !frontier.is_empty() {
+        reached += 1;
         let mut next = Vec::new();
         for (index, world) in frontier {
             for step in world.steps() {
@@ -51,7 +63,7 @@ pub(crate) fn explore<W: World>(start: W, depth: usize) -> Result<Explored<W>, S
                     path.reverse();
                     return Err(format!("{fault} after {path:?}: {after:#?}"));
                 }
-                if seen.insert(fingerprint(&hashers, &mut text, &after)) {
+                if seen.insert(fingerprint(&mut text, &after)) {
                     origins.push(Some((index, step)));
                     next.push((origins.len() - 1, after));
                 }
@@ -59,13 +71,22 @@ pub(crate) fn explore<W: World>(start: W, depth: usize) -> Result<Explored<W>, S
         }
         frontier = next;
     }
-    Ok(Explored { states: seen.len(), steps, last: frontier.into_iter().map(|(_, world)| world).collect() })
+    Ok(Explored {
+        states: seen.len(),
+        steps,
+        depth: reached,
+        last: frontier.into_iter().map(|(_, world)| world).collect(),
+    })
 }
 
 /// Returns 128 bits, so that two of a few million states are as good as never confused.
-fn fingerprint(hashers: &[FastState; 2], text: &mut String, world: &impl Debug) -> [u64; 2] {
+fn fingerprint(text: &mut String, world: &impl Debug) -> [u64; 2] {
     text.clear();
     // Writing to a string does not fail.
     let _ = write!(text, "{world:?}");
-    hashers.each_ref().map(|hasher| hasher.hash_one(&*text))
+    [0, 1].map(|number: u64| {
+        let mut hasher = DefaultHasher::new();
+        (number, &*text).hash(&mut hasher);
+        hasher.finish()
+    })
 }

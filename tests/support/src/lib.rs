@@ -10,6 +10,7 @@
 #![allow(missing_debug_implementations, reason = "no test prints them")]
 
 pub mod compile_errors;
+pub mod explore;
 #[cfg(unix)]
 pub mod forks;
 pub mod forwarder;

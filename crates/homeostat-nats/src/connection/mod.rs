@@ -6,6 +6,8 @@
 mod handshake;
 mod info;
 mod mailbox;
+#[cfg(all(test, unix, not(loom)))]
+mod played;
 mod pool;
 mod reader;
 mod refusals;
@@ -24,6 +26,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub(super) use self::mailbox::MailboxItem;
+#[cfg(all(test, unix, not(loom)))]
+pub(super) use self::played::Play;
 use self::pool::ServerPool;
 use self::shared::LinkShared;
 pub(super) use self::state::REFUSED;
@@ -73,6 +77,9 @@ struct ConnectionHandle {
     threads: Mutex<Vec<Joiner>>,
     /// The process that runs the threads of this connection.
     owner: OwnerProcess,
+    /// Answers all requests in place of a server.
+    #[cfg(all(test, unix, not(loom)))]
+    player: Option<Arc<dyn Play>>,
 }
 
 /// The status of a [`NatsConnection`].
@@ -126,8 +133,7 @@ impl NatsConnection {
             tls::config(&options.tls)?;
         }
         let shared = LinkShared::new(options);
-        let (threads, owner) = (Mutex::new(Vec::new()), OwnerProcess::current());
-        let handle = ConnectionHandle { shared: Arc::clone(&shared), threads, owner };
+        let handle = ConnectionHandle::new(&shared);
         let reader = Arc::clone(&shared);
         handle.spawn("reader", move || reader.read(pool))?;
         let writer = Arc::clone(&shared);
@@ -189,6 +195,10 @@ impl NatsConnection {
         payload: &[u8],
         timeout: Duration,
     ) -> Result<NatsMessage, NatsError> {
+        #[cfg(all(test, unix, not(loom)))]
+        if let Some(player) = &self.handle.player {
+            return player.answer(subject, headers, payload);
+        }
         let message = Outgoing { subject, reply: None, headers, payload };
         self.handle.shared.request(message, timeout, self.stop.as_ref())
     }
@@ -297,6 +307,10 @@ impl NatsConnection {
 
     /// Blocks until `deadline`. Returns an error if the connection is closed.
     pub(super) fn pause(&self, deadline: Nanos) -> Result<(), NatsError> {
+        #[cfg(all(test, unix, not(loom)))]
+        if self.handle.player.is_some() {
+            return Ok(());
+        }
         let shared = Arc::clone(&self.handle.shared);
         let _wakeup = self.stop.as_ref().map(|stop| stop.on_cancel(move || shared.wake()));
         if self.handle.shared.pause(deadline, self.stop.as_ref()) { Ok(()) } else { Err(NatsError::closed()) }
@@ -309,6 +323,16 @@ impl NatsConnection {
 }
 
 impl ConnectionHandle {
+    fn new(shared: &Arc<LinkShared>) -> Self {
+        Self {
+            shared: Arc::clone(shared),
+            threads: Mutex::new(Vec::new()),
+            owner: OwnerProcess::current(),
+            #[cfg(all(test, unix, not(loom)))]
+            player: None,
+        }
+    }
+
     fn spawn(&self, role: &str, body: impl FnOnce() + Send + 'static) -> Result<(), NatsError> {
         let options = &self.shared.options;
         let name = format!("{}-{role}", options.name);

@@ -1,13 +1,14 @@
 //! The work that a write causes: one transaction for each owner and dependent.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::key::{EntryKey, OWNERS, parse_dependent};
+use super::key::{EntryKey, OWNERS, parse_dependent, parse_owner};
 use super::store::{CascadeStep, ObjectStore, failure, kind_of, nats_error};
 use super::view::BucketView;
 use crate::error::NatsErrorKind;
+use crate::kv::KvEntry;
 use homeostat::rt::Chain;
 use homeostat_objects::store::{DistinctQueue, Location, StoredObjects};
 use homeostat_objects::{ClientError, ClientErrorKind, Kind, ObjectKey, ObjectRef, ValueRef};
@@ -131,12 +132,21 @@ impl ObjectStore {
     pub(super) fn repair(&self) -> Result<(), ClientError> {
         let bucket = ObjectRef::new(&Kind::UNKNOWN, &ObjectKey::cluster(self.bucket.name()));
         let named = self.bucket.list(&format!("{OWNERS}.>")).map_err(|error| failure(bucket, error))?.entries;
-        let mut owners: HashMap<String, (Value, Vec<EntryKey>)> = HashMap::new();
-        for entry in &named {
-            let Some((uid, dependent)) = parse_dependent(&entry.key) else { continue };
+        self.repair_named(&named)
+    }
+
+    /// Does the work that killed clients have left, for the owners and dependents that these entries name.
+    pub(super) fn repair_named(&self, named: &[KvEntry]) -> Result<(), ClientError> {
+        let mut owners: BTreeMap<String, (Value, Vec<EntryKey>)> = BTreeMap::new();
+        for entry in named {
+            let (uid, dependent) = match (parse_dependent(&entry.key), parse_owner(&entry.key)) {
+                (Some((uid, dependent)), _) => (uid, Some(dependent)),
+                (None, Some(uid)) => (uid, None),
+                (None, None) => continue,
+            };
             match serde_json::from_slice::<Value>(&entry.value) {
                 Ok(reference) if reference.is_object() => {
-                    owners.entry(uid).or_insert_with(|| (reference, Vec::new())).1.push(dependent);
+                    owners.entry(uid).or_insert_with(|| (reference, Vec::new())).1.extend(dependent);
                 }
                 _ => self.skip(&entry.key, "it is not a reference to an owner"),
             }
@@ -144,6 +154,12 @@ impl ObjectStore {
         for (uid, (mut reference, dependents)) in owners {
             reference["uid"] = uid.into();
             let (mut view, mut steps) = (BucketView::new(self), Vec::new());
+            // The last dependent may have been removed just before the owner began to wait for it.
+            if let Some(namespace) = reference["namespace"].as_str() {
+                let near = Location { kind: Kind::UNKNOWN.into(), key: ObjectKey::new(namespace, "") };
+                let found = self.readable(&mut view, |view| waiting_owner(view, &near, &reference))?;
+                steps.extend(found.flatten().map(CascadeStep::Settle));
+            }
             for dependent in dependents {
                 let found = self.readable(&mut view, |view| unfinished(view, &dependent, &reference))?;
                 steps.extend(found.into_iter().flatten());
@@ -191,6 +207,12 @@ fn is_unreachable(error: &ClientError) -> bool {
                 | NatsErrorKind::NoJetStream
         )
     })
+}
+
+/// Returns the location of an owner near this place, if it is being deleted.
+fn waiting_owner(view: &BucketView<'_>, near: &Location, reference: &Value) -> Option<Location> {
+    let owner = view.owner(near, ValueRef::from(reference))?;
+    view.object(&owner).is_some_and(|object| object.is_deleting()).then_some(owner)
 }
 
 /// Returns the steps that finish an owner's deletion, if it has begun.

@@ -92,6 +92,11 @@ pub(super) fn parse_dependent(text: &str) -> Option<(String, EntryKey)> {
     Some((plain(uid)?, EntryKey::parse(dependent)?))
 }
 
+/// Parses the key of an owner. Returns its uid.
+pub(super) fn parse_owner(text: &str) -> Option<String> {
+    plain(text.strip_prefix(OWNERS)?.strip_prefix('.')?)
+}
+
 fn group_part(group: &str) -> String {
     match group {
         "" => CORE.to_owned(),

@@ -20,8 +20,9 @@
 //! its write. The writer that removes the owner, or makes it wait for its dependents, looks for them *after* that
 //! write. At least one of them sees the other's write.
 //!
-//! A process can be killed between a write and the work that it causes. The keys still name the dependent. Each new
-//! client checks all owners that these keys name, and does the remaining work. If a killed process leaves keys that
+//! A process can be killed between a write and the work that it causes. The keys still name the dependent, or at least
+//! the owner: another process may have removed its last dependent just before it began to wait. Each new client checks
+//! all owners that these keys name, and does the remaining work. If a killed process leaves keys that
 //! name no dependent, they stay, because another writer may be about to create it.
 //!
 //! # Full buckets
@@ -36,6 +37,8 @@ mod key;
 mod list;
 mod reserve;
 mod store;
+#[cfg(all(test, unix, not(loom)))]
+mod tests;
 mod transact;
 mod verbs;
 mod version;

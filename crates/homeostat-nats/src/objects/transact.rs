@@ -182,8 +182,12 @@ impl ObjectStore {
     fn name_dependent(&self, object: &SharedObject, key: &EntryKey, before: &HashSet<String>) -> Result<(), NatsError> {
         for owner in owners_of(object).filter(|owner| !before.contains(string(*owner, "uid"))) {
             let field = |name| string(owner, name);
-            let reference =
-                json!({"apiVersion": field("apiVersion"), "kind": field("kind"), "name": field("name")}).to_string();
+            let reference = json!({
+                "apiVersion": field("apiVersion"), "kind": field("kind"), "name": field("name"),
+                // The owner is in this namespace or in none.
+                "namespace": key.key.namespace(),
+            })
+            .to_string();
             let uid = string(owner, "uid");
             if self.owner_entry(uid)?.is_none() {
                 self.bucket.put(&key::owner(uid), reference.as_bytes())?;

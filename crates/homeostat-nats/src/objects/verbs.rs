@@ -28,7 +28,7 @@ const NAMES: Names = Names::random();
 
 impl ObjectStore {
     /// Runs a transaction, and the work that it causes.
-    fn write(
+    pub(super) fn write(
         &self,
         verb: &dyn Fn(&mut Transaction<'_, BucketView<'_>>) -> Result<Location, ClientError>,
     ) -> Result<Written, ClientError> {

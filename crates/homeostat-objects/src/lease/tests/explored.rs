@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::{FoundLease, LeaseAnswer, LeaseCall, LeaseMachine, LeaseSpec, LeaseTiming, LeaseWrite, Nanos};
-use crate::tests::explore::{World, explore};
+use homeostat_test_support::explore::{World, explore};
 
 /// How much a clock advances in a tick of true time, at most and at least. The ratio is that of the lease's duration
 /// and the renewal deadline: after two ticks the slow clock is at the deadline, and the fast one at the duration.

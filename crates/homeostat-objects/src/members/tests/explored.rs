@@ -14,7 +14,7 @@ use super::{
 };
 use crate::lease::LeaseTiming;
 use crate::members::shards::ShardPlace;
-use crate::tests::explore::{World, explore};
+use homeostat_test_support::explore::{World, explore};
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 /// After two ticks a lease may be expelled, and the work of its member has ended.
