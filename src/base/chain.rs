@@ -23,7 +23,8 @@ const MOST_SOURCES: usize = 32;
 /// # Examples
 ///
 /// ```
-/// use homeostat::{rt::Chain, terminal};
+/// use homeostat::rt::{Chain, debug_with_causes};
+/// use homeostat::terminal;
 /// use std::error::Error;
 /// use std::fmt;
 ///
@@ -35,11 +36,7 @@ const MOST_SOURCES: usize = 32;
 ///     }
 /// }
 ///
-/// impl fmt::Debug for Unreadable {
-///     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-///         fmt::Debug::fmt(&Chain(self), f)
-///     }
-/// }
+/// debug_with_causes!(Unreadable);
 ///
 /// impl Error for Unreadable {
 ///     fn source(&self) -> Option<&(dyn Error + 'static)> {
@@ -87,18 +84,19 @@ impl fmt::Debug for Chain<'_> {
     }
 }
 
-/// Implements `Debug` for errors as [`Chain`] does.
+/// Implements `Debug` for errors as [`Chain`](crate::rt::Chain) does.
+#[macro_export]
 macro_rules! debug_with_causes {
     ($($error:ty),+) => {$(
         impl std::fmt::Debug for $error {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                std::fmt::Debug::fmt(&$crate::base::chain::Chain(self), f)
+                std::fmt::Debug::fmt(&$crate::rt::Chain(self), f)
             }
         }
     )+};
 }
 
-pub(crate) use debug_with_causes;
+pub use debug_with_causes;
 
 // In this file, because it uses their files.
 debug_with_causes!(StartError, EndError, Echo, RetryAfter, Stated);

@@ -18,7 +18,6 @@ use std::time::Duration;
 use super::handle::ControllerHandle;
 use super::sources::{SourceStart, Syncing, Target};
 use super::state::{ControllerState, RESYNC_ACTIVE, RESYNC_ALL, RESYNC_SELECTED, RunConditions, Started};
-use crate::base::chain::debug_with_causes;
 use crate::base::end::{EndHook, EndPart};
 use crate::base::error::{BoxError, EndError, StartError};
 use crate::base::running::{Runnable, Running, RunningPhase, RunningStatus};
@@ -312,7 +311,7 @@ fn missing(source: &SourceStatus) -> String {
 
 impl std::error::Error for ControllerError {}
 
-debug_with_causes!(ControllerError);
+crate::base::chain::debug_with_causes!(ControllerError);
 
 /// The control task of one controller.
 pub(super) struct ControlTask<K: Key> {

@@ -11,7 +11,6 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::observers::RunOutcome;
-use crate::base::chain::debug_with_causes;
 use crate::base::clock::Clock;
 use crate::base::sync::Mutex;
 use crate::base::sync::atomic::AtomicUsize;
@@ -46,7 +45,7 @@ impl fmt::Display for WaitError {
 
 impl Error for WaitError {}
 
-debug_with_causes!(WaitError);
+crate::base::chain::debug_with_causes!(WaitError);
 
 /// The threads that wait for keys of one controller.
 pub(super) struct KeyWaiters<K> {

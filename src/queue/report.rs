@@ -5,7 +5,6 @@ use std::fmt;
 use std::time::Instant;
 
 use super::request::{BATCH, DroppedRun, EnqueueOutcome, Priority};
-use crate::base::chain::debug_with_causes;
 
 /// The state of a key at one moment. For information only: it may have changed since.
 ///
@@ -245,4 +244,4 @@ impl fmt::Display for DequeueError {
 
 impl Error for DequeueError {}
 
-debug_with_causes!(DequeueError);
+crate::base::chain::debug_with_causes!(DequeueError);

@@ -13,7 +13,7 @@
 //! | time, delays and jitter | [`Nanos`], [`Rounded`], [`Draws`], [`Exponential`](crate::Exponential) |
 //! | the health of a source | [`SourceState`] |
 //! | user code | [`shielded`], [`panic_message`] |
-//! | errors | [`Chain`], [`find`], [`Mark`], [`Echo`] |
+//! | errors | [`Chain`], [`debug_with_causes`], [`find`], [`Mark`], [`Echo`] |
 //! | one line of text | [`one_line`], [`bounded`] |
 //! | forks | [`OwnerProcess`] |
 //! | simulations | [`Scheduler`] |
@@ -204,7 +204,7 @@
 //! ```
 
 pub use crate::base::backoff::Draws;
-pub use crate::base::chain::Chain;
+pub use crate::base::chain::{Chain, debug_with_causes};
 pub use crate::base::clock::Scheduler;
 pub use crate::base::group::{Handle, ThreadGroup, ThreadGroupKind};
 pub use crate::base::mark::{Echo, Mark};

@@ -5,7 +5,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::base::chain::debug_with_causes;
 use crate::base::mark::{Echo, Mark, as_a};
 use crate::base::mark::{RetryAfter, Stated};
 
@@ -285,7 +284,7 @@ impl fmt::Display for Panicked {
 
 impl Error for Panicked {}
 
-debug_with_causes!(RequeueAfter, Terminal, Muted, Cancelled, Panicked);
+crate::base::chain::debug_with_causes!(RequeueAfter, Terminal, Muted, Cancelled, Panicked);
 
 /// Returns the first error of type `T` in the chain of sources of `error`, including errors marked by [`muted`].
 ///

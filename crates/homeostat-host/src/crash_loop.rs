@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use homeostat::base::{Clock, Exponential};
 use homeostat::queue::Key;
-use homeostat::rt::{Chain, Draws, Nanos, Rounded};
+use homeostat::rt::{Draws, Nanos, Rounded, debug_with_causes};
 use homeostat::run::{BoxError, RetryAfter};
 
 use crate::sync::Mutex;
@@ -242,11 +242,7 @@ impl Error for CrashLoop {
     }
 }
 
-impl fmt::Debug for CrashLoop {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&Chain(self), f)
-    }
-}
+debug_with_causes!(CrashLoop);
 
 impl<K> fmt::Debug for CrashLoopGuard<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

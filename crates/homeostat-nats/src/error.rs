@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::protocol::{InvalidFrame, ProtocolError};
-use homeostat::rt::{Chain, Rounded};
+use homeostat::rt::{Chain, Rounded, debug_with_causes};
 use homeostat::run::BoxError;
 
 /// An error of a [`NatsConnection`](super::NatsConnection) or a [`KvBucket`](super::KvBucket): its [kind](Self::kind),
@@ -272,11 +272,7 @@ impl fmt::Display for NatsError {
     }
 }
 
-impl fmt::Debug for NatsError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&Chain(self), f)
-    }
-}
+debug_with_causes!(NatsError);
 
 impl Error for NatsError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {

@@ -10,7 +10,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 
 use crate::pem::{PemFault, certificates};
-use homeostat::rt::Chain;
+use homeostat::rt::debug_with_causes;
 
 /// A client's certificate with its signing certificates, and its private key.
 #[derive(Debug)]
@@ -114,10 +114,6 @@ impl fmt::Display for IdentityFault {
     }
 }
 
-impl fmt::Debug for IdentityFault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&Chain(self), f)
-    }
-}
+debug_with_causes!(IdentityFault);
 
 impl std::error::Error for IdentityFault {}

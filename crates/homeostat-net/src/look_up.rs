@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use homeostat::base::{CancellationToken, Clock, ThreadOptions};
-use homeostat::rt::{Chain, Monitor, Nanos};
+use homeostat::rt::{Monitor, Nanos, debug_with_causes};
 
 use crate::sync::Mutex;
 
@@ -216,11 +216,7 @@ impl fmt::Display for LookUpError {
     }
 }
 
-impl fmt::Debug for LookUpError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&Chain(self), f)
-    }
-}
+debug_with_causes!(LookUpError);
 
 impl std::error::Error for LookUpError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use homeostat::rt::Chain;
+use homeostat::rt::debug_with_causes;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 
@@ -36,10 +36,6 @@ impl fmt::Display for PemFault {
     }
 }
 
-impl fmt::Debug for PemFault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&Chain(self), f)
-    }
-}
+debug_with_causes!(PemFault);
 
 impl std::error::Error for PemFault {}

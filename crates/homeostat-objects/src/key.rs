@@ -1,6 +1,6 @@
 //! The key of an object: its namespace and name.
 
-use homeostat::rt::Chain;
+use homeostat::rt::debug_with_causes;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -67,11 +67,7 @@ impl fmt::Display for ParseKeyError {
     }
 }
 
-impl fmt::Debug for ParseKeyError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&Chain(self), f)
-    }
-}
+debug_with_causes!(ParseKeyError);
 
 impl std::error::Error for ParseKeyError {}
 

@@ -7,7 +7,7 @@ use std::str::FromStr;
 use super::json::meta_field;
 use super::validate::{LABEL_VALUE, QUALIFIED, is_label_value, is_qualified};
 use super::value_ref::ValueRef;
-use homeostat::rt::Chain;
+use homeostat::rt::debug_with_causes;
 
 /// Selects objects by their labels; the default selects all.
 ///
@@ -98,11 +98,7 @@ impl fmt::Display for ParseSelectorError {
     }
 }
 
-impl fmt::Debug for ParseSelectorError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&Chain(self), f)
-    }
-}
+debug_with_causes!(ParseSelectorError);
 
 impl std::error::Error for ParseSelectorError {}
 

@@ -3,7 +3,6 @@
 use std::error::Error;
 use std::fmt;
 
-use crate::base::chain::debug_with_causes;
 use crate::run::error::{BoxError, Cancelled};
 
 /// The error of a [campaign](crate::Elector::campaign) or a [term](crate::manager::Term::check).
@@ -79,4 +78,4 @@ impl Error for ElectorError {
     }
 }
 
-debug_with_causes!(ElectorError);
+crate::base::chain::debug_with_causes!(ElectorError);

@@ -16,7 +16,7 @@ use super::process::Messages;
 use super::secret::Secret;
 use crate::sync::Mutex;
 use homeostat::base::{CancellationToken, Clock, ThreadOptions};
-use homeostat::rt::{Chain, Monitor, Nanos, shielded};
+use homeostat::rt::{Monitor, Nanos, debug_with_causes, shielded};
 
 /// How long a token file's content is used before the file is read again, as in client-go.
 const FILE_PERIOD: Duration = Duration::from_secs(60);
@@ -331,10 +331,6 @@ impl fmt::Display for AuthError {
     }
 }
 
-impl fmt::Debug for AuthError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&Chain(self), f)
-    }
-}
+debug_with_causes!(AuthError);
 
 impl std::error::Error for AuthError {}

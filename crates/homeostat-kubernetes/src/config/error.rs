@@ -4,7 +4,7 @@ use std::error::Error;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use homeostat::rt::{Chain, one_line};
+use homeostat::rt::{debug_with_causes, one_line};
 use homeostat::run::BoxError;
 
 /// The error for connection settings that cannot be found or read. It names the file and the field, and never shows a
@@ -49,11 +49,7 @@ impl fmt::Display for ConfigError {
     }
 }
 
-impl fmt::Debug for ConfigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&Chain(self), f)
-    }
-}
+debug_with_causes!(ConfigError);
 
 impl Error for ConfigError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {

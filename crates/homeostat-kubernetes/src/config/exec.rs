@@ -19,7 +19,7 @@ use super::field::{Field, FieldList};
 use super::process::{self, Messages};
 use super::secret::Secret;
 use homeostat::base::CancellationToken;
-use homeostat::rt::{Chain, one_line};
+use homeostat::rt::{debug_with_causes, one_line};
 
 /// The protocol versions that this client supports.
 const VERSIONS: [&str; 2] = ["client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1"];
@@ -232,10 +232,6 @@ impl fmt::Display for ExecError {
     }
 }
 
-impl fmt::Debug for ExecError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&Chain(self), f)
-    }
-}
+debug_with_causes!(ExecError);
 
 impl std::error::Error for ExecError {}

@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::fmt;
 
-use homeostat::rt::Chain;
+use homeostat::rt::debug_with_causes;
 use homeostat::run::BoxError;
 
 /// The error of an [installation](super::CustomResourceDefinition::install): the server refuses the definition, or
@@ -42,11 +42,7 @@ impl fmt::Display for InstallError {
     }
 }
 
-impl fmt::Debug for InstallError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&Chain(self), f)
-    }
-}
+debug_with_causes!(InstallError);
 
 impl Error for InstallError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {

@@ -6,7 +6,7 @@ use std::io;
 
 use ureq::Timeout;
 
-use homeostat::rt::{Chain, one_line};
+use homeostat::rt::{debug_with_causes, one_line};
 
 /// The error of a request to an API server that received no usable answer. It is the source of a
 /// [`Transport`](homeostat_objects::ClientErrorKind::Transport).
@@ -86,11 +86,7 @@ impl fmt::Display for RequestError {
     }
 }
 
-impl fmt::Debug for RequestError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&Chain(self), f)
-    }
-}
+debug_with_causes!(RequestError);
 
 impl Error for RequestError {}
 
@@ -113,11 +109,7 @@ impl fmt::Display for ConnectError {
     }
 }
 
-impl fmt::Debug for ConnectError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&Chain(self), f)
-    }
-}
+debug_with_causes!(ConnectError);
 
 impl Error for ConnectError {}
 

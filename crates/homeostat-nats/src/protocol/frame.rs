@@ -5,7 +5,7 @@ use std::fmt;
 use std::io::Write;
 
 use super::headers::NatsHeaders;
-use homeostat::rt::Chain;
+use homeostat::rt::debug_with_causes;
 
 /// A message on a subject.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -222,10 +222,6 @@ impl fmt::Display for InvalidFrame {
     }
 }
 
-impl fmt::Debug for InvalidFrame {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&Chain(self), f)
-    }
-}
+debug_with_causes!(InvalidFrame);
 
 impl Error for InvalidFrame {}

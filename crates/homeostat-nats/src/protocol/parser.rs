@@ -5,7 +5,7 @@ use std::fmt;
 
 use super::frame::{Frame, NatsMessage};
 use super::headers::{NatsHeaders, text};
-use homeostat::rt::Chain;
+use homeostat::rt::debug_with_causes;
 
 /// The limits for frames that a [`FrameParser`] accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -317,10 +317,6 @@ impl fmt::Display for ProtocolError {
     }
 }
 
-impl fmt::Debug for ProtocolError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&Chain(self), f)
-    }
-}
+debug_with_causes!(ProtocolError);
 
 impl Error for ProtocolError {}

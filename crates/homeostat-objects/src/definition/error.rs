@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::fmt;
 
-use homeostat::rt::Chain;
+use homeostat::rt::debug_with_causes;
 
 /// The error for a definition that cannot be used. It names the kind and the fault.
 ///
@@ -37,11 +37,7 @@ impl fmt::Display for DefinitionError {
     }
 }
 
-impl fmt::Debug for DefinitionError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&Chain(self), f)
-    }
-}
+debug_with_causes!(DefinitionError);
 
 impl Error for DefinitionError {}
 
@@ -71,10 +67,6 @@ impl fmt::Display for SchemaError {
     }
 }
 
-impl fmt::Debug for SchemaError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&Chain(self), f)
-    }
-}
+debug_with_causes!(SchemaError);
 
 impl Error for SchemaError {}

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::fmt;
 
 use crate::{Object, ObjectKey, ObjectRef};
-use homeostat::rt::Chain;
+use homeostat::rt::debug_with_causes;
 use homeostat::run::{BoxError, Context};
 
 /// A resource that belongs to an object but is outside all clients: files, a DNS name, a rented machine.
@@ -147,11 +147,7 @@ impl fmt::Display for ExternalError {
     }
 }
 
-impl fmt::Debug for ExternalError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&Chain(self), f)
-    }
-}
+debug_with_causes!(ExternalError);
 
 impl Error for ExternalError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use self::parts::{Cause, FieldConflict, ObjectRef};
-use homeostat::rt::{Chain, Echo, find};
+use homeostat::rt::{Echo, debug_with_causes, find};
 use homeostat::run::RetryAfter;
 
 /// The longest delay that a server can ask for.
@@ -333,11 +333,7 @@ impl fmt::Display for ClientError {
     }
 }
 
-impl fmt::Debug for ClientError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&Chain(self), f)
-    }
-}
+debug_with_causes!(ClientError);
 
 impl Error for ClientError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
@@ -355,11 +351,7 @@ impl fmt::Display for Conflicting {
     }
 }
 
-impl fmt::Debug for Conflicting {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&Chain(self), f)
-    }
-}
+debug_with_causes!(Conflicting);
 
 impl Error for Conflicting {}
 

@@ -5,7 +5,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::{LASTING_CONFLICT, ObjectKey, is_conflict};
-use homeostat::rt::{Chain, Mark, find};
+use homeostat::rt::{Chain, Mark, debug_with_causes, find};
 use homeostat::run::{
     Action, BoxError, Cancelled, Context, Muted, RequeueAfter, RetryAfter, Terminal, muted, terminal,
 };
@@ -117,11 +117,7 @@ impl fmt::Display for Quiet {
     }
 }
 
-impl fmt::Debug for Quiet {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&Chain(self), f)
-    }
-}
+debug_with_causes!(Quiet);
 
 impl Error for Quiet {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
@@ -384,11 +380,7 @@ impl fmt::Display for Failures {
     }
 }
 
-impl fmt::Debug for Failures {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&Chain(self), f)
-    }
-}
+debug_with_causes!(Failures);
 
 impl Error for Failures {
     fn source(&self) -> Option<&(dyn Error + 'static)> {

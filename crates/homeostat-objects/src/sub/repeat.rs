@@ -10,7 +10,7 @@ use super::flow::{Failures, SubResult};
 use super::setup::Setup;
 use super::stash::{StashKey, Stashed};
 use crate::ObjectRef;
-use homeostat::rt::Chain;
+use homeostat::rt::debug_with_causes;
 use homeostat::run::BoxError;
 
 /// The number of the current pass of a [`While`], starting at 0. It is stashed for the condition and the body. In
@@ -64,11 +64,7 @@ impl fmt::Display for EndlessLoop {
     }
 }
 
-impl fmt::Debug for EndlessLoop {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&Chain(self), f)
-    }
-}
+debug_with_causes!(EndlessLoop);
 
 impl Error for EndlessLoop {}
 

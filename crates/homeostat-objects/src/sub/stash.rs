@@ -7,7 +7,7 @@ use std::marker::PhantomData;
 
 use crate::ObjectRef;
 use crate::sync::Mutex;
-use homeostat::rt::Chain;
+use homeostat::rt::debug_with_causes;
 
 /// The name and type of a value in a [`Stash`]. Define it as a constant.
 ///
@@ -136,11 +136,7 @@ impl fmt::Display for StashError {
     }
 }
 
-impl fmt::Debug for StashError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&Chain(self), f)
-    }
-}
+debug_with_causes!(StashError);
 
 impl std::error::Error for StashError {}
 

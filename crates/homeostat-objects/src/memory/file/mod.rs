@@ -18,7 +18,7 @@ use self::store::FileStore;
 use super::builder::EmbeddedBuilder;
 use super::server::EmbeddedEngine;
 use super::state::ServerState;
-use homeostat::rt::Chain;
+use homeostat::rt::debug_with_causes;
 use homeostat::run::BoxError;
 
 /// A [`Client`](crate::Client) that keeps its objects in memory, like a [`MemoryClient`](crate::MemoryClient), and in a
@@ -203,11 +203,7 @@ impl fmt::Display for CompactError {
     }
 }
 
-impl fmt::Debug for CompactError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&Chain(self), f)
-    }
-}
+debug_with_causes!(CompactError);
 
 impl Error for CompactError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
@@ -239,11 +235,7 @@ impl fmt::Display for OpenError {
     }
 }
 
-impl fmt::Debug for OpenError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&Chain(self), f)
-    }
-}
+debug_with_causes!(OpenError);
 
 impl Error for OpenError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
