@@ -213,7 +213,7 @@ impl fmt::Display for RunningPhase {
 /// assert_eq!(poller.run_status().phase, RunningPhase::Ended);
 /// # Ok::<_, homeostat::BoxError>(())
 /// ```
-#[must_use = "dropping the handle stops what runs"]
+#[must_use = "dropping the handle stops what runs: keep it in a variable; `let _ = …` drops it at once"]
 pub struct Running<T> {
     control: T,
     body: Box<dyn Runnable>,

@@ -144,6 +144,9 @@ impl<K: Key + Sync + fmt::Debug> Controller<K> {
     ///
     /// A controller with [its own threads](ControllerBuilder::own_threads) does not use `pool`.
     ///
+    /// A `shutdown` of the returned handle waits for every active run. If the stop must end in time, add the controller
+    /// to a [`Manager`](crate::Manager): it gives up after its abort grace.
+    ///
     /// # Errors
     ///
     /// Returns [`StartError`] if a source cannot be started, if the pool has another clock or has been stopped, or if

@@ -84,7 +84,8 @@ impl Component {
     /// Runs a function on its own thread, `<name>-0`.
     ///
     /// Its context is cancelled when the component stops. The function may return at any time. An error or a panic
-    /// fails the manager, except the [`Cancelled`] error of an aborted context.
+    /// fails the manager, except the [`Cancelled`] error of an aborted context. Give a call that blocks a timeout, or
+    /// end it from [`on_cancel`](crate::CancellationToken::on_cancel) of the context's token.
     pub fn function<E: Into<BoxError>>(
         name: impl Into<String>,
         function: impl FnOnce(&Context) -> Result<(), E> + Send + 'static,
@@ -124,7 +125,8 @@ impl Component {
 
     /// Runs a poller that feeds the queue `to`.
     ///
-    /// For a controller, use [`ControllerBuilder::poll`](crate::controller::ControllerBuilder::poll) instead.
+    /// For a controller, use [`ControllerBuilder::poll`](crate::controller::ControllerBuilder::poll) instead, unless
+    /// the listing needs the handle of the controller.
     pub fn poller<K, I, Q>(name: impl Into<String>, poller: Poller<I>, to: &Q) -> Self
     where
         I: IntoIterator<Item = K> + 'static,

@@ -1,5 +1,6 @@
 //! The handle of a manager, and of a running manager.
 
+use std::any::type_name;
 use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -133,8 +134,8 @@ impl Manager {
         let controller = self.managed(name);
         let controller =
             controller.ok_or_else(|| StartError::named("controller", name, "has not been added to the manager"))?;
-        ControllerHandle::of(controller)
-            .ok_or_else(|| StartError::named("controller", name, "has keys of another type"))
+        let fault = || format!("has keys of another type than {}", type_name::<K>());
+        ControllerHandle::of(controller).ok_or_else(|| StartError::named("controller", name, fault()))
     }
 
     /// Returns the handle of a poller or watch that has been added.

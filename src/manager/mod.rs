@@ -11,6 +11,8 @@ mod signals;
 mod state;
 mod status;
 mod watches;
+#[cfg(not(all(unix, feature = "signals")))]
+mod without_signals;
 
 pub use self::builder::ManagerBuilder;
 pub use self::component::{Component, IntoComponent};

@@ -15,7 +15,8 @@ use crate::base::backoff::Exponential;
 /// reconciler is shared by reference.
 ///
 /// A closure is a reconciler. Its parameter types and its return type must be written out. Without the return type,
-/// `rustc` cannot infer the type of the error (E0282, at an `Ok`):
+/// `rustc` cannot infer the type of the error (E0282, at an `Ok`). Without the type of the context, it finds the
+/// closure *not general enough*:
 ///
 /// ```
 /// use homeostat::{Action, Context, Reconciler};

@@ -213,7 +213,7 @@ fn invalid_requests_are_refused_by_name() {
     let error = manager.enqueue("disk", "disk-1").unwrap_err();
     assert_eq!(error.to_string(), "controller \"disk\" has not been added to the manager");
     let error = manager.controller::<u64>("vm").unwrap_err();
-    assert_eq!(error.to_string(), "controller \"vm\" has keys of another type");
+    assert_eq!(error.to_string(), "controller \"vm\" has keys of another type than u64");
     assert_eq!(manager.enqueue("vm", "vm-1").unwrap(), EnqueueOutcome::Queued);
 
     let list = |_: &Context| Ok::<_, Infallible>([("disk-1", 1_u32)]);

@@ -86,7 +86,7 @@ fn settings_of_a_manager() {
     refused(manager.add(Component::function("", |_: &Context| Ok::<_, Infallible>(()))), unnamed);
     refused(manager.watch::<Key, u32>("", || Poller::new(SECOND, list).watch()), unnamed);
     refused(manager.enqueue("disk", "disk-1"), "controller \"disk\" has not been added to the manager");
-    refused(manager.enqueue("vm", 7_u64), "controller \"vm\" has keys of another type");
+    refused(manager.enqueue("vm", 7_u64), "controller \"vm\" has keys of another type than u64");
     // The first component of this name is still in place.
     assert_eq!(manager.controller::<Key>("vm").unwrap().name(), "vm");
     let running = manager.start().unwrap();
@@ -170,4 +170,26 @@ fn settings_of_workers_and_watches() {
     manager.add(vms).unwrap();
     let error = manager.start().unwrap_err();
     assert_eq!(error.to_string(), "vm: watch \"disks\" has been stopped");
+}
+
+#[test]
+fn a_manager_that_is_dropped_without_a_start_says_so() {
+    let never = |_: &Context| -> Result<(), Infallible> { unreachable!("nothing has started it") };
+    for (name, components, stops) in
+        [("never-started", 1, false), ("never-filled", 0, false), ("stopped-early", 1, true)]
+    {
+        let logs = crate::stages::logs::Logs::of(name);
+        let manager = Manager::builder().name(name).build().unwrap();
+        for number in 0..components {
+            manager.add(Component::function(format!("part-{number}"), never)).unwrap();
+        }
+        if stops {
+            manager.stop();
+        }
+        drop(manager);
+        let warnings: Vec<_> = logs.all().into_iter().filter(|line| line.level == log::Level::Warn).collect();
+        let texts: Vec<_> = warnings.iter().map(|line| line.message.as_str()).collect();
+        let expected = ["never-started: dropped without a start; components: 1"];
+        assert_eq!(texts, &expected[..usize::from(name == "never-started")], "{name}");
+    }
 }

@@ -91,6 +91,21 @@ const UNMOUNTED: &str = "the volume is not mounted: mount it, or start the watch
 /// # std::fs::remove_dir_all(folder)?;
 /// # Ok::<_, homeostat::BoxError>(())
 /// ```
+///
+/// A controller whose keys are the paths:
+///
+/// ```
+/// # use homeostat::{Action, BoxError, Context, Controller, Manager};
+/// # use homeostat_host::Directory;
+/// # use std::path::PathBuf;
+/// # use std::time::Duration;
+/// # let manager = Manager::builder().build()?;
+/// # let copy = |_cx: &Context, _path: &PathBuf| -> Result<Action, BoxError> { Ok(Action::await_change()) };
+/// let files =
+///     manager.watch("conf", || Directory::new("/etc/app").poll(Duration::from_secs(1)).name("conf").watch())?;
+/// manager.add(Controller::builder("copies", copy).watch(&files, |event| event.key().cloned()).build()?)?;
+/// # Ok::<_, BoxError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use = "a directory is not watched until it is polled"]
 pub struct Directory {

@@ -367,6 +367,10 @@ macro_rules! child_settings {
 
             /// Sets the query that lists the children. Default: the namespace of the owner, or all namespaces for an
             /// owner without one.
+            ///
+            /// It must select each desired child: a child that it does not list is created in every run, which fails
+            /// with [`AlreadyExists`](crate::ClientErrorKind::AlreadyExists). The watch of the kind is not limited by
+            /// it.
             pub fn listed_by(mut self, query: impl Fn(&T) -> Query + Send + Sync + 'static) -> Self {
                 self.settings.listed_by = Some(Box::new(query));
                 self

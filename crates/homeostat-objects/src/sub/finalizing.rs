@@ -19,7 +19,8 @@ use homeostat::run::BoxError;
 /// | is being deleted and does not have the finalizer | nothing |
 ///
 /// A step that fails, halts or asks for another run has not finished. The finalizer is written to the client that the
-/// object was read from, and an event records it. No other step may use the same finalizer.
+/// object was read from, as a merge patch. The event `FinalizerPatched` records its addition and its removal. No other
+/// step may use the same finalizer.
 ///
 /// # Examples
 ///

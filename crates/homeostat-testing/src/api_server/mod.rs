@@ -43,6 +43,9 @@ const MOST_CONNECTIONS: usize = 4_096;
 ///
 /// # Examples
 ///
+/// A client of the crate `homeostat-kubernetes`: `KubernetesClient::new(ClusterConfig::new(&server.url())?)?`. Here, a
+/// request without a client:
+///
 /// ```
 /// use homeostat_objects::{Client, Kind};
 /// use homeostat_testing::{ApiServer, ServerAnswer, ServerRule};
