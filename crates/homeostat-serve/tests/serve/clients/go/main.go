@@ -87,20 +87,12 @@ func (c *counts) handlers() cache.ResourceEventHandler {
 			switch {
 			case version(old) == version(new):
 				c.resynced.Add(1)
-			case isBookkeeping(old, new):
-				// The server writes an object that an apply creates twice: with its fields, and with their owner.
 			default:
 				c.changed.Add(1)
 			}
 		},
 		DeleteFunc: func(any) { c.deleted.Add(1) },
 	}
-}
-
-// isBookkeeping returns whether a change of a custom object leaves its spec.
-func isBookkeeping(old, new any) bool {
-	_, isCustom := new.(*unstructured.Unstructured)
-	return isCustom && old.(meta.Object).GetGeneration() == new.(meta.Object).GetGeneration()
 }
 
 func (c *counts) wait(added, changed, deleted int32) {
