@@ -426,7 +426,7 @@ impl Drop for ManagerInner {
         let (manager, state) = (self.settings.name.as_str(), self.state.get_mut());
         let components = state.components.len();
         if state.phase == ManagerPhase::Idle && components > 0 && !self.stop.is_cancelled() {
-            log::warn!(manager, components; "{manager}: dropped without a start; components: {components}");
+            log::debug!(manager, components; "{manager}: dropped without a start; components: {components}");
         }
     }
 }
