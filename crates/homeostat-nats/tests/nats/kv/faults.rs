@@ -12,8 +12,6 @@ use homeostat_nats::{KvBucket, KvConfig, KvOperation, KvUpdate, KvWatchOptions, 
 use crate::support::server::TestServer;
 use crate::support::{LONG, now, number_of, options, pause, spawn};
 
-const KEYS: u64 = 5;
-
 /// A write of the test. Each value is a unique number.
 #[derive(Debug)]
 struct Written {
@@ -26,6 +24,8 @@ struct Written {
 #[test]
 fn a_killed_server_loses_no_acknowledged_write_and_repeats_no_change() {
     let kills = number_of("HOMEOSTAT_NATS_KILLS", 10);
+    // So many that the history keeps each write until a reader that connects late has seen it.
+    let keys = 5 * u64::try_from(kills.max(1)).unwrap();
     let mut server = TestServer::start();
     let base = options(&server.url()).request_timeout(Duration::from_secs(30));
     let connection = base.clone().name("writer").connect().unwrap();
@@ -40,7 +40,7 @@ fn a_killed_server_loses_no_acknowledged_write_and_repeats_no_change() {
         let mut value = 0;
         while !stopped.load(Ordering::SeqCst) {
             value += 1;
-            let key = format!("key-{}", value % KEYS);
+            let key = format!("key-{}", value % keys);
             let result = writer.put(&key, value.to_string().as_bytes());
             if let Err(error) = &result {
                 assert_eq!(error.kind(), NatsErrorKind::Disconnected, "{error}");
@@ -105,7 +105,7 @@ fn a_killed_server_loses_no_acknowledged_write_and_repeats_no_change() {
     // Each revision is reported once and in order, even across several watches.
     assert!(seen.windows(2).all(|pair| pair[0].2 < pair[1].2), "a change is reported twice or out of order");
     let by_revision: BTreeMap<_, _> = seen.iter().map(|(key, value, revision)| (*revision, (key, *value))).collect();
-    let stored: BTreeMap<_, _> = (0..KEYS)
+    let stored: BTreeMap<_, _> = (0..keys)
         .flat_map(|key| kv.history(&format!("key-{key}")).unwrap())
         .map(|entry| (entry.revision, String::from_utf8(entry.value).unwrap().parse::<u64>().unwrap()))
         .collect();
