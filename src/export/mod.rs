@@ -128,7 +128,7 @@ static OF_QUEUES: [Family<ControllerMetrics>; 6] = [
 ];
 
 /// The families with the label `controller`.
-static OF_RUNS: [Family<ControllerMetrics>; 8] = [
+static OF_RUNS: [Family<ControllerMetrics>; 10] = [
     family("controller_runtime_reconcile_errors_total", Counter, "Runs that failed.", |all| Count(all.runs.errors())),
     family(
         "controller_runtime_terminal_reconcile_errors_total",
@@ -150,6 +150,12 @@ static OF_RUNS: [Family<ControllerMetrics>; 8] = [
         Count(all.max_concurrent_reconciles as u64)
     }),
     family("controller_runtime_active_workers", Gauge, "Active runs.", |all| Count(all.runs.active as u64)),
+    family("homeostat_failing_keys", Gauge, "Keys whose last run failed and is tried again.", |all| {
+        Count(all.failing as u64)
+    }),
+    family("homeostat_parked_keys", Gauge, "Keys whose last run failed and is not tried again.", |all| {
+        Count(all.parked as u64)
+    }),
     family("controller_runtime_reconcile_time_seconds", MetricKind::Histogram, "How long runs took.", |all| {
         Times(&all.work_time)
     }),

@@ -202,6 +202,8 @@ fn every_metric_moves() {
             ("controller_runtime_terminal_reconcile_errors_total{controller=vm}", "1"),
             ("controller_runtime_reconcile_panics_total{controller=vm}", "1"),
             ("controller_runtime_reconcile_timeouts_total{controller=vm}", "0"),
+            ("homeostat_failing_keys{controller=vm}", "2"),
+            ("homeostat_parked_keys{controller=vm}", "1"),
             ("homeostat_reconcile_overruns_total{controller=vm}", "0"),
             ("controller_runtime_max_concurrent_reconciles{controller=vm}", "1"),
             ("controller_runtime_active_workers{controller=vm}", "1"),

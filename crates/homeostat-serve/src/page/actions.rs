@@ -59,6 +59,7 @@ pub(super) fn section(
 ) {
     let actions = past.last(MOST_ROWS, is_shown);
     if actions.is_empty() {
+        out.push_str("<p class=\"calm\">Read only: the program or your rights allow no actions here.</p>");
         return;
     }
     out.push_str("<section aria-labelledby=\"actions\">");

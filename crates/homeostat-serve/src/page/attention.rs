@@ -115,9 +115,12 @@ pub(super) fn table_of(out: &mut String, caption: &str, rows: &[Trouble], has_pa
         if has_part {
             cell(out, "", "part", &row.part);
         }
-        cell(out, "n", "tries", row.tries.map_or_else(|| DASH.to_owned(), |tries| tries.to_string()));
-        cell(out, "n", "for", row.lasts.map_or_else(|| DASH.to_owned(), |lasts| data.ago(lasts)));
-        cell(out, row.next.0, "next try", &row.next.1);
+        // The row of a group shows its extremes.
+        let (most, first) = if row.count > 1 { ("up to ", "first ") } else { ("", "") };
+        let first = if row.next.1.starts_with("in ") { first } else { "" };
+        cell(out, "n", "tries", row.tries.map_or_else(|| DASH.to_owned(), |tries| format!("{most}{tries}")));
+        cell(out, "n", "for", row.lasts.map_or_else(|| DASH.to_owned(), |lasts| most.to_owned() + &data.ago(lasts)));
+        cell(out, row.next.0, "next try", format!("{first}{}", row.next.1));
         cell(out, "why", "why", &row.why);
         out.push_str("</tr>");
     }
@@ -171,6 +174,7 @@ fn of_suspension(controller: &ControllerStatus, data: &PageData<'_>) -> Option<T
     Some(Trouble {
         lasts: suspension.by().map(|by| data.now().saturating_duration_since(by.at)),
         next: ("wide", "after resume".to_owned()),
+        subject: controller_link(&controller.name),
         why: format!("{} is suspended, {waiting}{since}", name(&controller.name)),
         ..Trouble::new(2, chip(ChipColour::Warn, "suspended"), &controller.name, "")
     })

@@ -186,7 +186,7 @@ fn chart(
 ) {
     let values = past.now_and_most(of).map(|(now, (most, at))| {
         let now = now.map_or_else(|| "–".to_owned(), &show);
-        format!("now {now}, most {} at {}", show(most), minute(at))
+        format!("last minute {now}, most {} at {}", show(most), minute(at))
     });
     let values = values.unwrap_or_else(|| "no run".to_owned());
     let axis = past

@@ -173,7 +173,7 @@ pub(super) fn unknown(controller: &str, shown: &str, page_time: &PageTime<'_>, t
     let mut out = header(controller, shown, page_time, "", tab);
     out.push_str(
         "<p>This key is not known here. It does not run, has not failed, and is not among the recent runs of its \
-         controller.</p></main>",
+         controller. It may be waiting: this page knows only the first of the keys that wait.</p></main>",
     );
     out
 }
@@ -258,7 +258,10 @@ fn deadline(run: &ActiveRun, time: SystemTime) -> String {
     let Some(timeout) = run.timeout else { return "none: the controller has no timeout".to_owned() };
     let of = format!("<small>{} after its start</small>", span(timeout));
     match run.elapsed.checked_sub(timeout) {
-        Some(late) if run.overdue => format!("<b class=\"bad\">passed by {}</b> {of}", ago(time, late)),
+        Some(late) if run.overdue => format!(
+            "<b class=\"bad\">passed by {}</b> {of} – the run ignores its cancellation; only a restart of the program ends it",
+            ago(time, late)
+        ),
         Some(_) => format!("passed just now {of}"),
         None => format!("in {} {of}", ahead(time, timeout.saturating_sub(run.elapsed))),
     }

@@ -21,7 +21,7 @@ pub(super) fn section(out: &mut String, vitals: &ServerVitals, refused: u64) {
     let mut add = |name: &str, number: u64, colour: &str| {
         figure(out, name, count(number), if number == 0 { "none" } else { colour });
     };
-    add("answered", of_class(2) + of_class(3), "");
+    add("without error", of_class(2) + of_class(3), "");
     add("client errors", of_class(4), "");
     add("server errors", of_class(5), "bad");
     add("failed checks", checks, "");
