@@ -84,7 +84,7 @@ impl fmt::Debug for Chain<'_> {
     }
 }
 
-/// Implements `Debug` for errors as [`Chain`](crate::rt::Chain) does.
+/// Implements `Debug` for errors as [`Chain`] does.
 #[macro_export]
 macro_rules! debug_with_causes {
     ($($error:ty),+) => {$(

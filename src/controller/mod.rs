@@ -155,7 +155,7 @@ impl<K: Key + Sync + fmt::Debug> Controller<K> {
         self.start_as(pool, true, &ThreadOptions::new())
     }
 
-    /// Starts like [`start`](Self::start). Unless `leading`, keys run only after [`ControllerHandle::lead`]. A
+    /// Starts like [`start`](Self::start). Unless `leading`, keys run only after [`ManagedController::lead`]. A
     /// controller without thread options uses `inherited`.
     pub(crate) fn start_as(
         self,

@@ -348,7 +348,7 @@ impl fmt::Debug for Term {
     }
 }
 
-/// The leader according to an election, from [`Elector::leader`](crate::Elector::leader). For status pages, not for
+/// The leader according to an election, from [`Elector::leader`]. For status pages, not for
 /// decisions. Displays as name and process id.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Holder {

@@ -26,7 +26,7 @@ use crate::run::error::BoxError;
 /// Calls a listing function at a fixed rate, and enqueues the keys that it returns.
 ///
 /// Keys are enqueued with [`enqueue_if_absent`](Enqueue::enqueue_if_absent), unless [`edge`](Self::edge) is set. A
-/// function that lists keys with values can feed a [`Watch`](crate::Watch) instead: see [`watch`](Self::watch).
+/// function that lists keys with values can feed a [`Watch`] instead: see [`watch`](Self::watch).
 ///
 /// Polls begin at multiples of the period after the start, or after the last [`set_period`](SourceHandle::set_period).
 /// A poll that would begin while another one runs is skipped. The listing function receives a [`Context`] with a

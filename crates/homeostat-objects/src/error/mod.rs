@@ -19,7 +19,7 @@ const MOST_RETRY_AFTER: Duration = Duration::from_secs(600);
 /// An error of a [`Client`](super::Client): its [kind](Self::kind), its [object](Self::object), and for some kinds the
 /// [reason](Self::reason) that the server gives, or a [source](Error::source).
 ///
-/// The text does not include the source. [`Chain`] and `{error:?}` show both.
+/// The text does not include the source. [`Chain`](homeostat::rt::Chain) and `{error:?}` show both.
 ///
 /// After a [`Transport`](ClientErrorKind::Transport) error, the write may have happened. After any other error, nothing
 /// was written.
