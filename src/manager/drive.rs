@@ -420,13 +420,3 @@ impl ManagerInner {
         self.settings.abort.is_cancelled() || self.has_lost_term()
     }
 }
-
-impl Drop for ManagerInner {
-    fn drop(&mut self) {
-        let (manager, state) = (self.settings.name.as_str(), self.state.get_mut());
-        let components = state.components.len();
-        if state.phase == ManagerPhase::Idle && components > 0 && !self.stop.is_cancelled() {
-            log::debug!(manager, components; "{manager}: dropped without a start; components: {components}");
-        }
-    }
-}

@@ -171,25 +171,3 @@ fn settings_of_workers_and_watches() {
     let error = manager.start().unwrap_err();
     assert_eq!(error.to_string(), "vm: watch \"disks\" has been stopped");
 }
-
-#[test]
-fn a_manager_that_is_dropped_without_a_start_says_so() {
-    let never = |_: &Context| -> Result<(), Infallible> { unreachable!("nothing has started it") };
-    for (name, components, stops) in
-        [("never-started", 1, false), ("never-filled", 0, false), ("stopped-early", 1, true)]
-    {
-        let logs = crate::stages::logs::Logs::of(name);
-        let manager = Manager::builder().name(name).build().unwrap();
-        for number in 0..components {
-            manager.add(Component::function(format!("part-{number}"), never)).unwrap();
-        }
-        if stops {
-            manager.stop();
-        }
-        drop(manager);
-        let lines: Vec<_> = logs.all().into_iter().filter(|line| line.message.contains("without a start")).collect();
-        let texts: Vec<_> = lines.iter().map(|line| line.message.as_str()).collect();
-        let expected = ["never-started: dropped without a start; components: 1"];
-        assert_eq!(texts, &expected[..usize::from(name == "never-started")], "{name}");
-    }
-}
