@@ -2,8 +2,8 @@
 //!
 //! Use it to write a new source of keys, a client or a server. Other programs do not need it: the short form of a
 //! source is a [`Component::function`](crate::Component::function) that blocks on its input and calls a
-//! [`Push`](crate::watch::Push). Take this kit for a health of its own, a held clock and simulations. Code that uses this kit
-//! stops in two phases, and runs on a [held clock](crate::ManualClock) and in a simulation without changes.
+//! [`Push`](crate::watch::Push). Take this kit for a health of its own, a held clock and simulations. Code that uses
+//! this kit stops in two phases, and runs on a [held clock](crate::ManualClock) and in a simulation without changes.
 //!
 //! | purpose | names |
 //! |---|---|

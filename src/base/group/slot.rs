@@ -16,8 +16,8 @@
 //! order for that. Its order lets a reader that sees the end of a run see the run's effects.)
 //!
 //! **Costs.** A run writes two numbers. A run with a deadline writes two more, and uses an atomic addition for `begun`
-//! instead of a store (see [`Watchdog`](super::start::Watchdog) for the reason). A run that uses its token takes the lock for
-//! that, and at its end.
+//! instead of a store (see [`Watchdog`](super::start::Watchdog) for the reason). A run that uses its token takes the
+//! lock for that, and at its end.
 
 use std::cell::Cell;
 use std::ptr;
