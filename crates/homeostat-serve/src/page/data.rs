@@ -24,17 +24,19 @@ pub(super) struct PageData<'a> {
     pub(super) all: bool,
 }
 
-/// The largest number of rows of a list that shows all.
-pub(super) const MOST_ROWS: usize = 1_000;
+/// Returns the largest number of rows of a list, which is `few` unless all are shown.
+pub(super) fn most(all: bool, few: usize) -> usize {
+    if all { 1_000 } else { few }
+}
 
 impl PageData<'_> {
     pub(super) fn now(&self) -> Instant {
         self.status.taken_at
     }
 
-    /// Returns the largest number of rows of a list, which is `few` unless all are shown.
+    /// Returns the largest number of rows of a list of this page, see [`most`].
     pub(super) fn most(&self, few: usize) -> usize {
-        if self.all { MOST_ROWS } else { few }
+        most(self.all, few)
     }
 
     /// Returns the remark of the list with this heading: its length, or the number of its rows and a link to all.

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use serde_json::Value;
 
 use super::data::{
-    ChipColour, DASH, MOST_ROWS, cell, chip, controller_link, detail, heading, key_link, remark, row_name, table,
+    ChipColour, DASH, cell, chip, controller_link, detail, heading, key_link, most, remark, row_name, table,
 };
 use super::escape::{line, lines, name, path};
 use super::event_pages::{self, EventPage, count, is_events, last_seen, type_chip};
@@ -65,7 +65,7 @@ impl ObjectPage<'_> {
         let all = if self.kind.is_namespaced() { " -A" } else { "" };
         command(&mut out, &format!("{} get {}{all}", self.kubectl, full_name(self.kind)));
         out.push_str("<section aria-labelledby=\"objects\">");
-        let most = if self.all { MOST_ROWS } else { MOST_OBJECTS };
+        let most = most(self.all, MOST_OBJECTS);
         // A list over the network ends early. So the objects that are not ready come first among these only.
         let is_local = self.client.capabilities().local;
         let query = if is_local { Query::all() } else { Query::all().limit(most) };
@@ -75,7 +75,10 @@ impl ObjectPage<'_> {
                 let link = if self.all { "" } else { "?all=1#objects" };
                 let mut shown = remark(list.items.len().min(most), list.items.len(), link);
                 if list.continue_token.is_some() {
-                    let _ = write!(shown, ", and more <a href=\"{link}\">show all</a>");
+                    shown += ", and more";
+                    if !self.all {
+                        let _ = write!(shown, " <a href=\"{link}\">show all</a>");
+                    }
                 }
                 if is_events(self.kind) {
                     list.items.truncate(most);
