@@ -417,20 +417,21 @@ fn discovered(form: DiscoveryForm, json: &Value) -> Reply {
 }
 
 /// Adds an `ETag` to an answer. If the client already has this answer, the body is empty.
-fn tagged(request: &IncomingRequest, reply: Reply) -> Reply {
-    let Reply { status, mut headers, body: ReplyBody::Full(body), holds, logged, is_failed_check } = reply else {
-        return reply;
-    };
-    let tag = format!("\"{:016X}\"", openapi::hash(&body));
+fn tagged(request: &IncomingRequest, mut reply: Reply) -> Reply {
+    let ReplyBody::Full(body) = &mut reply.body else { return reply };
+    let tag = format!("\"{:016X}\"", openapi::hash(body));
     let is_known = request.header(IF_NONE_MATCH).is_some_and(|known| {
         known.split(',').map(str::trim).any(|known| known == "*" || known.trim_start_matches("W/") == tag)
     });
-    if let Ok(tag) = HeaderValue::from_str(&tag) {
-        headers.insert(ETAG, tag);
+    if is_known {
+        body.clear();
+        reply.status = StatusCode::NOT_MODIFIED;
     }
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
-    let (status, body) = if is_known { (StatusCode::NOT_MODIFIED, Vec::new()) } else { (status, body) };
-    Reply { status, headers, body: ReplyBody::Full(body), holds, logged, is_failed_check }
+    if let Ok(tag) = HeaderValue::from_str(&tag) {
+        reply.headers.insert(ETAG, tag);
+    }
+    reply.headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
+    reply
 }
 
 impl fmt::Debug for ObjectApi {

@@ -4,8 +4,7 @@ use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::CONTENT_TYPE;
-use http::{HeaderMap, HeaderValue, StatusCode};
+use http::StatusCode;
 use jiff::Timestamp;
 
 use super::accept::ObjectForm;
@@ -42,11 +41,11 @@ pub(super) struct ServedWatch {
 
 impl ServedWatch {
     pub(super) fn reply(self) -> Reply {
-        let headers = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static(self.view().stream_media()))]);
+        let media = self.view().stream_media();
         let holds = footprint(&self.initial);
         let run = move |out: &mut ReplyStream<'_>| self.run(out);
         let body = ReplyBody::Stream(Box::new(run));
-        Reply { status: StatusCode::OK, headers, body, holds, logged: None, is_failed_check: false }
+        Reply { body, holds, ..Reply::new(StatusCode::OK, media, "") }
     }
 
     /// Sends events until the token is cancelled or the timeout passes. An error is sent as the last event.

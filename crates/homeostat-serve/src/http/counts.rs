@@ -37,6 +37,11 @@ pub(crate) struct ReplyCount {
     pub(crate) path: String,
 }
 
+/// Returns the number of replies with a status of this class, such as 5 for 500 to 599.
+pub(crate) fn of_class(replies: &BTreeMap<(&'static str, u16), ReplyCount>, class: u16) -> u64 {
+    replies.iter().filter(|((_, code), _)| code / 100 == class).map(|(_, of)| of.count).sum()
+}
+
 /// How much of a path is kept, in characters.
 const KEPT: usize = 200;
 

@@ -29,7 +29,7 @@ mod tls;
 mod transport;
 
 pub(crate) use self::accept::Acceptor;
-pub(crate) use self::counts::{HttpCounts, ReplyCount, increment, value};
+pub(crate) use self::counts::{HttpCounts, ReplyCount, increment, of_class, value};
 pub(crate) use self::head::RequestHead;
 pub(crate) use self::idle::IdleSockets;
 pub(crate) use self::limits::HttpLimits;

@@ -5,16 +5,14 @@ use std::fmt::Write;
 use super::data::{ChipColour, DASH, cell, chip, figure, heading, row_name, table};
 use super::escape::name;
 use super::units::{count, size};
-use crate::http::value;
+use crate::http::{of_class, value};
 use crate::server::ServerVitals;
 
 /// Adds the section. `refused` is the number of refused logins in the last five minutes.
 pub(super) fn section(out: &mut String, vitals: &ServerVitals, refused: u64) {
     let ServerVitals { registry, counts } = vitals;
     let (checks, replies) = (value(&counts.failed_checks), counts.replies());
-    let of_class = |class: u16| -> u64 {
-        replies.iter().filter(|((_, code), _)| code / 100 == class).map(|(_, of)| of.count).sum()
-    };
+    let of_class = |class| of_class(&replies, class);
     out.push_str("<section aria-labelledby=\"server\">");
     out.push_str(&heading("server", "This server", "since its start"));
     out.push_str("<dl class=\"figures\">");

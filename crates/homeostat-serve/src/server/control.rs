@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::http::{ConnectionRegistry, HttpCounts, HttpShared, Poll, ThreadRoster, value};
+use crate::http::{ConnectionRegistry, HttpCounts, HttpShared, Poll, ThreadRoster, of_class, value};
 use homeostat::base::{EndError, EndHook, Runnable, RunningPhase, RunningStatus};
 
 /// Shows the addresses and counts of a running [`Server`](super::Server).
@@ -93,8 +93,7 @@ impl ServerControl {
     pub fn counts(&self) -> ServerCounts {
         let Self { registry, counts, .. } = self;
         let replies = counts.replies();
-        let of_class =
-            |class: u16| replies.iter().filter(|((_, code), _)| code / 100 == class).map(|(_, of)| of.count).sum();
+        let of_class = |class| of_class(&replies, class);
         ServerCounts {
             open_connections: registry.connections(),
             open_streams: registry.streams(),
