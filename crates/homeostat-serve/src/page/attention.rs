@@ -115,12 +115,10 @@ pub(super) fn table_of(out: &mut String, caption: &str, rows: &[Trouble], has_pa
         if has_part {
             cell(out, "", "part", &row.part);
         }
-        // The row of a group shows its extremes.
-        let (most, first) = if row.count > 1 { ("up to ", "first ") } else { ("", "") };
-        let first = if row.next.1.starts_with("in ") { first } else { "" };
+        let most = if row.count > 1 { "up to " } else { "" };
         cell(out, "n", "tries", row.tries.map_or_else(|| DASH.to_owned(), |tries| format!("{most}{tries}")));
         cell(out, "n", "for", row.lasts.map_or_else(|| DASH.to_owned(), |lasts| most.to_owned() + &data.ago(lasts)));
-        cell(out, row.next.0, "next try", format!("{first}{}", row.next.1));
+        cell(out, row.next.0, "next try", &row.next.1);
         cell(out, "why", "why", &row.why);
         out.push_str("</tr>");
     }
@@ -264,7 +262,11 @@ fn of_group(controller: &ControllerStatus, keys: &[&FailedKey<String>], data: &P
         more => format!(" <a href=\"{}?all=1#keys\">and {} more</a>", path(&["controllers", name]), size(more)),
     };
     let id = format!("group {name} {} {}", next.parked, next.error);
+    let of_next = of_key(controller, next, data);
+    let (class, text) = of_next.next;
+    let is_time = class == "n" && next.next_try.is_some();
     Trouble {
+        next: (class, if is_time { format!("first {text}") } else { text }),
         count: keys.len(),
         subject: format!(
             "<details data-id=\"{}\"><summary>{} keys</summary>{}{more}</details>",
@@ -274,7 +276,7 @@ fn of_group(controller: &ControllerStatus, keys: &[&FailedKey<String>], data: &P
         ),
         tries: keys.iter().map(|failed| failed.failures.into()).max(),
         lasts: keys.iter().map(|failed| data.now().saturating_duration_since(failed.failing_since)).max(),
-        ..of_key(controller, next, data)
+        ..of_next
     }
 }
 
