@@ -79,6 +79,19 @@ pub fn explore<W: World>(start: W, depth: usize) -> Result<Explored<W>, String> 
     })
 }
 
+/// Explores all states within `depth` steps, and continues each one at the greatest depth with `calm`, without faults.
+///
+/// # Panics
+///
+/// Panics at the first fault.
+pub fn explore_and_calm<W: World>(start: W, depth: usize, calm: impl Fn(W) -> Result<(), String>) -> Explored<W> {
+    let explored = explore(start, depth).unwrap_or_else(|fault| panic!("{fault}"));
+    for world in &explored.last {
+        calm(world.clone()).unwrap_or_else(|fault| panic!("{fault}"));
+    }
+    explored
+}
+
 /// Returns 128 bits, so that two of a few million states are as good as never confused.
 fn fingerprint(text: &mut String, world: &impl Debug) -> [u64; 2] {
     text.clear();

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::lease::LeaseTiming;
 use crate::members::shards::ShardPlace;
-use homeostat_test_support::explore::{World, explore};
+use homeostat_test_support::explore::{World, explore, explore_and_calm};
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 /// After two ticks a lease may be expelled, and the work of its member has ended.
@@ -369,12 +369,9 @@ fn starts(mutation: Mutation) -> [GroupWorld; 2] {
 #[test]
 fn in_all_small_worlds_a_key_runs_at_one_member_and_is_not_forgotten() {
     for start in starts(Mutation::None) {
-        let explored = explore(start, DEPTH).unwrap_or_else(|fault| panic!("{fault}"));
+        let explored = explore_and_calm(start, DEPTH, calm);
         println!("{} states, {} steps, {} at the end", explored.states, explored.steps, explored.last.len());
         assert!(explored.states > 2_000, "{} states", explored.states);
-        for world in explored.last {
-            calm(world).unwrap_or_else(|fault| panic!("{fault}"));
-        }
     }
 }
 
