@@ -1,4 +1,4 @@
-//! What a queue tells: the state of a key, the outcomes of a batch, its metrics, the report of a drain, its errors.
+//! The reports of a queue: the state of a key, the outcomes of a batch, its metrics, the report of a drain, its errors.
 
 use std::error::Error;
 use std::fmt;

@@ -36,7 +36,7 @@ pub(super) struct SubscriberBuffer<K, T> {
     pub(super) delivery: Arc<Delivery>,
 }
 
-/// What has been delivered to a subscriber.
+/// The deliveries to a subscriber.
 pub(super) struct Delivery {
     /// The name of the subscription.
     pub(super) name: String,

@@ -8,13 +8,13 @@ use crate::error::NatsError;
 use crate::options::NatsOptions;
 use crate::protocol::{NatsHeaders, NatsMessage};
 
-/// What answers the requests of a connection.
+/// Answers the requests of a connection.
 pub(crate) trait Play: Send + Sync {
     fn answer(&self, subject: &str, headers: &NatsHeaders, payload: &[u8]) -> Result<NatsMessage, NatsError>;
 }
 
 impl NatsConnection {
-    /// Returns a connection whose requests `player` answers. Its pauses take no time.
+    /// Returns a connection. `player` answers its requests, and its pauses take no time.
     pub(crate) fn played(options: NatsOptions, player: Arc<dyn Play>) -> Self {
         let shared = LinkShared::new(options);
         shared.link.with(|link| link.state.connected("played", 1 << 20, &mut Vec::new()));

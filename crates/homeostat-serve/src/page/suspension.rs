@@ -1,4 +1,4 @@
-//! What suspends a key, and the words for its next run.
+//! The suspension of a key, and the words for its next run.
 
 use super::data::{ChipColour, DASH, PageData, chip};
 use super::escape::name;
@@ -6,7 +6,7 @@ use super::past_actions::{ActionTarget, PastAction, PastActions};
 use super::units::{ahead, time};
 use homeostat::controller::{ControllerPhase, ControllerStatus, FailedKey};
 
-/// What suspends a key: its controller or a suspension of its own.
+/// A suspension that holds for a key: that of its controller, or its own.
 pub(super) struct Suspension {
     of_controller: bool,
     /// The action of a person that suspended it, if it is known.
@@ -14,7 +14,7 @@ pub(super) struct Suspension {
 }
 
 impl Suspension {
-    /// Returns what suspends a key.
+    /// Returns the suspension that holds for a key.
     pub(super) fn of_key(controller: &ControllerStatus, key: &str, past: &PastActions) -> Option<Self> {
         Self::of_controller(controller, past).or_else(|| {
             let by = || past.suspension(&ActionTarget::key(&controller.name, key));
@@ -22,7 +22,7 @@ impl Suspension {
         })
     }
 
-    /// Returns what suspends all keys of a controller.
+    /// Returns the suspension of all keys of a controller.
     pub(super) fn of_controller(controller: &ControllerStatus, past: &PastActions) -> Option<Self> {
         let by = || past.suspension(&ActionTarget::controller(&controller.name));
         (controller.phase == ControllerPhase::Suspended).then(|| Self { of_controller: true, by: by() })
