@@ -86,6 +86,11 @@ fn is_deleting(object: &Value) -> bool {
     object["metadata"]["deletionTimestamp"].is_string()
 }
 
+/// Returns whether an object waits until its dependents have been deleted.
+fn waits(object: &Value) -> bool {
+    is_deleting(object) && has_finalizer(object, "foregroundDeletion")
+}
+
 fn owners(object: &Value) -> impl Iterator<Item = &Value> {
     object["metadata"]["ownerReferences"].as_array().into_iter().flatten()
 }
@@ -178,7 +183,7 @@ impl CascadeWorld {
         let lives = |owner: &&Value| {
             let found = bucket.object(&key(owner["name"].as_str().unwrap()));
             let found = found.filter(|found| uid(found) == owner["uid"]);
-            found.is_some_and(|found| !(is_deleting(&found) && has_finalizer(&found, "foregroundDeletion")))
+            found.is_some_and(|found| !waits(&found))
         };
         if !self.deleted.contains(&name)
             && (owners(object).next().is_none() || owners(object).any(|owner| lives(&owner)))
@@ -222,13 +227,13 @@ impl CascadeWorld {
             let name = &object["metadata"]["name"];
             for owner in owners(&object) {
                 let found = bucket.object(&key(owner["name"].as_str().unwrap()));
-                if found.is_none_or(|found| uid(&found) != owner["uid"]) && !is_deleting(&object) {
-                    return Err(format!("{name} is left without its owner"));
+                let found = found.filter(|found| uid(found) == owner["uid"]);
+                if found.is_none_or(|found| waits(&found)) && !is_deleting(&object) {
+                    return Err(format!("{name} is not deleted with its owner"));
                 }
             }
             let blocks = |other: &Value| owners(other).any(|owner| owner["uid"] == uid(&object));
-            let waits = is_deleting(&object) && has_finalizer(&object, "foregroundDeletion");
-            if waits && !bucket.objects().any(|(_, other)| blocks(&other)) {
+            if waits(&object) && !bucket.objects().any(|(_, other)| blocks(&other)) {
                 return Err(format!("{name} waits for no dependent"));
             }
             if is_deleting(&object) && has_finalizer(&object, "orphan") {
@@ -323,6 +328,8 @@ fn worlds(how: Propagation, mutation: Mutation) -> Vec<(&'static str, CascadeWor
             let release = Call::Patch("d", json!({"metadata": {"finalizers": null}}));
             let world = held.process([delete("o", how)]).process([release]).faults(1);
             worlds.push(("a finalizer is removed", world));
+            let second = Call::Create(pair.node("e", Some("o")), 1);
+            worlds.push(("a second dependent is created", pair.process([delete("o", how)]).process([second])));
         }
         Orphan => {
             // The other choice may delete the dependent first.
