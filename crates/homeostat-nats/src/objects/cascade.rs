@@ -30,21 +30,14 @@ impl ObjectStore {
             self.run_steps(&mut earlier, MOST_FAILURES, &mut left);
         }
         left.extend(earlier.take_all());
-        // The keys that name dependents are removed last, because a new client finds unfinished deletions by them.
-        left.sort_by_key(|step| matches!(step, CascadeStep::Forget { .. }));
         self.postpone(left);
     }
 
-    /// Runs steps, and adds those that remain to `left`. A failed step does not stop the others, but from then on no
-    /// keys that name dependents are removed. Stops after `most` failures, or after [`MOST_FAILURES`] in a row.
-    /// Returns false if it has stopped.
+    /// Runs steps, and adds those that remain to `left`. A failed step does not stop the others. Stops after `most`
+    /// failures, or after [`MOST_FAILURES`] in a row. Returns false if it has stopped.
     fn run_steps(&self, queue: &mut DistinctQueue<CascadeStep>, most: usize, left: &mut Vec<CascadeStep>) -> bool {
         let (mut failed, mut in_a_row, mut can_go_on) = (Vec::new(), 0, true);
         while let Some(step) = queue.take() {
-            if !failed.is_empty() && matches!(step, CascadeStep::Forget { .. }) {
-                left.push(step);
-                continue;
-            }
             match self.run_step(&step) {
                 Ok(more) => {
                     in_a_row = 0;

@@ -82,13 +82,13 @@ impl ObjectStore {
                     }));
                 }
                 if may_be_stored || !stored.is_empty() {
-                    settle_first(cascade, unsettled.iter().cloned());
+                    cascade.extend(unsettled.iter().cloned().map(CascadeStep::Settle));
                 }
             })?;
             if !is_complete {
                 if !stored.is_empty() {
                     // The next attempt reads the stored changes as given, so their consequences must be kept here.
-                    settle_first(cascade, unsettled);
+                    cascade.extend(unsettled.into_iter().map(CascadeStep::Settle));
                 }
                 conflicts += 1;
                 if clock.reached(deadline) {
@@ -103,7 +103,7 @@ impl ObjectStore {
             }
             let is_settled =
                 |location: &Location| changes.iter().any(|change| change.location == *location && change.is_settled());
-            settle_first(cascade, unsettled.into_iter().filter(|location| !is_settled(location)));
+            cascade.extend(unsettled.into_iter().filter(|location| !is_settled(location)).map(CascadeStep::Settle));
             let removed =
                 changes.iter().rfind(|change| change.location == location).is_some_and(|change| change.removed);
             let object = match stored.into_iter().rfind(|(at, _)| *at == location) {
@@ -196,15 +196,6 @@ impl ObjectStore {
         }
         Ok(())
     }
-}
-
-/// Puts the settling of these objects before the other steps.
-///
-/// It must precede the removal of keys that name dependents, because a new client finds unfinished deletions by these
-/// keys.
-fn settle_first(steps: &mut Vec<CascadeStep>, locations: impl IntoIterator<Item = Location>) {
-    let first = locations.into_iter().map(CascadeStep::Settle).collect::<Vec<_>>();
-    steps.splice(0..0, first);
 }
 
 /// Returns whether a write that failed with this error was certainly not stored.
