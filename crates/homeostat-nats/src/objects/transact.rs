@@ -72,24 +72,17 @@ impl ObjectStore {
             let (changes, unsettled) = txn.into_parts();
             let mut stored = Vec::new();
             let is_complete = self.store(&view, &changes, &mut stored, cascade).inspect_err(|error| {
-                let may_be_stored = !is_refusal(error);
-                if may_be_stored {
+                if !is_refusal(error) {
                     // The server may have executed this write without answering.
                     let removed = changes.iter().filter(|change| change.removed);
                     cascade.extend(removed.map(|change| CascadeStep::SettleDependents {
                         uid: change.object.uid().to_owned(),
                         is_gone: false,
                     }));
-                }
-                if may_be_stored || !stored.is_empty() {
                     cascade.extend(unsettled.iter().cloned().map(CascadeStep::Settle));
                 }
             })?;
             if !is_complete {
-                if !stored.is_empty() {
-                    // The next attempt reads the stored changes as given, so their consequences must be kept here.
-                    cascade.extend(unsettled.into_iter().map(CascadeStep::Settle));
-                }
                 conflicts += 1;
                 if clock.reached(deadline) {
                     let reason =

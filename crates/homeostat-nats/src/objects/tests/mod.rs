@@ -5,8 +5,8 @@
 //! The processes run the code of the client itself, on a bucket that is a plain value. A process pauses between any two
 //! requests for any time, so all that it has read may be old.
 //!
-//! All worlds together have some 80,000 states, which 240,000 steps reach. The longest way to an end has 71 steps. The
-//! exploration takes 60 seconds of CPU time without optimisation.
+//! All worlds together have some 110,000 states, which 300,000 steps reach. The longest way to an end has 72 steps. The
+//! exploration takes 75 seconds of CPU time without optimisation.
 //!
 //! Not covered: servers in a cluster that disagree; full buckets; the removal of markers; cluster-wide owners; several
 //! kinds; more than two faults; a listing of a new client that is not read at one moment.
