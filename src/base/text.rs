@@ -4,7 +4,7 @@ use std::fmt::{self, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// The number of bytes that are kept and shown.
-pub(crate) const MOST: usize = 1024;
+const MOST: usize = 1024;
 
 /// Returns `text`, truncated to 1024 bytes. The end says how many bytes are missing.
 ///
@@ -17,18 +17,13 @@ pub(crate) const MOST: usize = 1024;
 #[must_use]
 pub fn bounded(mut text: String) -> String {
     if text.len() > MOST {
-        let kept = boundary(&text, MOST);
+        let kept = (0..=MOST).rev().find(|&at| text.is_char_boundary(at)).unwrap_or_default();
         let missing = text.len() - kept;
         text.truncate(kept);
         let _ = write!(text, "… ({missing} more bytes)");
         text.shrink_to_fit();
     }
     text
-}
-
-/// Returns the last boundary between two characters within the first `most` bytes.
-pub(crate) fn boundary(text: &str, most: usize) -> usize {
-    (0..=most).rev().find(|&at| text.is_char_boundary(at)).unwrap_or_default()
 }
 
 /// Returns `text` as a part of one line: [truncated](bounded), and with escaped control characters.

@@ -240,7 +240,7 @@ impl<K: Key + Sync + fmt::Debug> ControllerBuilder<K> {
     /// Sets how many parked keys, and how many failing keys, keep their errors. The latest failures are kept.
     ///
     /// Other failing keys are only counted. Other parked keys are forgotten, so that they take no memory. An error
-    /// takes at most 1,024 bytes. Default: 10,000 of each.
+    /// takes about 1,024 bytes at most. Default: 10,000 of each.
     pub fn max_failed_keys(mut self, keys: usize) -> Self {
         self.state.max_failed_keys = keys;
         self

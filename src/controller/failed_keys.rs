@@ -10,11 +10,7 @@ use crate::base::clock::Clock;
 use crate::base::sync::atomic::AtomicUsize;
 use crate::base::sync::atomic::Ordering::SeqCst;
 use crate::base::sync::{Mutex, MutexGuard};
-use crate::base::text::{MOST, boundary};
 use crate::queue::{FastState, Key};
-
-/// Marks a truncated text.
-const MARK: &str = "…";
 
 /// A key with a failed last run.
 ///
@@ -39,9 +35,10 @@ const MARK: &str = "…";
 pub struct FailedKey<K> {
     /// The key.
     pub key: K,
-    /// The error with its sources, at most 1,024 bytes. A longer text is truncated and ends with `…`.
+    /// The error with its sources. A text of more than 1,024 bytes is truncated, and its end says how many are missing.
     pub error: String,
-    /// The number of failed runs in a row.
+    /// The number of failed runs since the last success. Unlike [`Context::attempt`](crate::Context::attempt), it also
+    /// counts the runs before the key was parked.
     pub failures: u32,
     /// The end of the last failed run.
     pub since: Instant,
@@ -156,8 +153,9 @@ impl<K: Key> FailedKeyTable<K> {
             None
         };
         let before = before.and_then(|last| self.take(last));
-        if let Some(before) = before.as_ref().filter(|_| failed.failures > 1) {
+        if let Some(before) = &before {
             failed.failing_since = before.failing_since;
+            failed.failures = failed.failures.max(before.failures.saturating_add(1));
         }
         self.counts[usize::from(parked)] += 1;
         let kept = &mut self.kept[usize::from(parked)];
@@ -183,14 +181,4 @@ impl<K: Key> FailedKeyTable<K> {
         self.counts[usize::from(parked)] -= 1;
         self.kept[usize::from(parked)].remove(&number)
     }
-}
-
-/// Truncates a text so that it has at most [`MOST`] bytes together with its mark.
-pub(super) fn bounded(mut text: String) -> String {
-    if text.len() > MOST {
-        text.truncate(boundary(&text, MOST - MARK.len()));
-        text.push_str(MARK);
-        text.shrink_to_fit();
-    }
-    text
 }

@@ -14,7 +14,7 @@ use super::waiters::WaitError;
 use crate::base::error::StartError;
 use crate::queue::{Enqueue, EnqueueMethod, EnqueueOutcome, Key, Reasons, WorkQueue};
 use crate::run::error::BoxError;
-use crate::run::gate::{Gate, GateKey};
+use crate::run::gate::Gate;
 use crate::watch::source::SourceHandle;
 
 /// A handle of a controller. Cheap to clone. Clones and drops do not affect the controller.
@@ -93,12 +93,13 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
 
     /// Suspends all keys until [`resume_all`](Self::resume_all). Active runs continue, and keys can be enqueued.
     pub fn suspend_all(&self) {
-        self.state.set_conditions(|conditions| conditions.suspended = true);
+        let now = self.state.clock.now();
+        self.state.set_conditions(|conditions| conditions.suspended = conditions.suspended.or(Some(now)));
     }
 
     /// Resumes the controller. Keys that were suspended one by one stay suspended.
     pub fn resume_all(&self) {
-        self.state.set_conditions(|conditions| conditions.suspended = false);
+        self.state.set_conditions(|conditions| conditions.suspended = None);
     }
 
     /// Sets the number of keys that may run at once. Active runs continue.
@@ -148,7 +149,10 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
     /// Returns [`StartError`] if the rate is not positive, or if the burst is zero.
     pub fn set_rate_limit(&self, rate: Option<(f64, u32)>) -> Result<(), StartError> {
         check_rate(rate)?;
-        self.state.set_rate(rate);
+        self.state.rate.set(rate);
+        if let Some(started) = self.state.started.get() {
+            started.membership.release();
+        }
         Ok(())
     }
 
@@ -274,6 +278,7 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
     /// # Errors
     ///
     /// - [`WaitError::Timeout`] if the timeout passes first.
+    /// - [`WaitError::NotStarted`] if the timeout passes first, and the controller has not been started.
     /// - [`WaitError::Stopped`] if the controller is stopped first.
     /// - [`WaitError::Failed`] if the controller fails first.
     ///
@@ -301,7 +306,8 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
         // First, so that runs of the accepted changes are counted.
         let wait = state.waiters.start(key);
         let accepted = state.sources.accepted();
-        wait.wait(deadline, || accepted.are_enqueued() && state.queue.is_settled(key))
+        let waited = wait.wait(deadline, || accepted.are_enqueued() && state.queue.is_settled(key));
+        waited.map_err(|error| self.explain(error))
     }
 
     /// Blocks until the initial listings of all sources are complete. Keys can run from then on.
@@ -313,12 +319,19 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
     /// # Errors
     ///
     /// - [`WaitError::Timeout`] if the timeout passes first.
+    /// - [`WaitError::NotStarted`] if the timeout passes first, and the controller has not been started.
     /// - [`WaitError::Stopped`] if the controller is stopped first.
     /// - [`WaitError::Failed`] if the controller fails first. [`failure`](Self::failure) names the source without a
     ///   complete listing.
     pub fn wait_synced(&self, timeout: Duration) -> Result<(), WaitError> {
         let deadline = self.state.clock.nanos().after(timeout);
-        self.state.waiters.wait_until(deadline, || self.has_synced())
+        self.state.waiters.wait_until(deadline, || self.has_synced()).map_err(|error| self.explain(error))
+    }
+
+    /// Explains a timeout before the start.
+    fn explain(&self, error: WaitError) -> WaitError {
+        let is_started = self.state.started.get().is_some();
+        if error == WaitError::Timeout && !is_started { WaitError::NotStarted } else { error }
     }
 
     /// Returns the [gate](super::ControllerBuilder::gate) with this type, if the controller has one.
@@ -353,12 +366,6 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
     /// ```
     pub fn observe_runs(&self, observer: impl Fn(&EndedRun<'_>) + Send + Sync + 'static) {
         self.state.observers.add(Arc::new(observer));
-    }
-
-    /// Calls `visit` for each key that runs, has failed, is suspended, or is first in the queue. It may see a key more
-    /// than once.
-    pub fn visit_keys(&self, mut visit: impl FnMut(&dyn GateKey)) {
-        self.state.visit_keys(&mut visit);
     }
 
     /// Returns the status of the controller. Visits only the suspended keys and the failed keys with kept errors.

@@ -4,11 +4,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::failed_keys::{FailedKey, bounded};
+use super::failed_keys::FailedKey;
 use super::observers::{EndedRun, RunOutcome};
 use super::state::ControllerState;
 use crate::base::group::Overrun;
 use crate::base::sync::Mutex;
+use crate::base::text::bounded;
 use crate::base::time::Nanos;
 use crate::queue::{Ending, Key, Reasons};
 use crate::run::context::Context;

@@ -7,9 +7,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::failed_keys::bounded;
 use crate::base::sync::Mutex;
 use crate::base::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use crate::base::text::bounded;
 use crate::base::thread::shielded;
 use crate::queue::Reasons;
 use crate::run::error::Chain;
@@ -24,7 +24,7 @@ pub enum RunOutcome {
     Succeeded,
     /// The run requested another run after this time.
     Requeued(Duration),
-    /// The run failed. Holds the error with its sources, at most 1,024 bytes (see [`FailedKey::error`]).
+    /// The run failed. Holds the error with its sources, truncated as [`FailedKey::error`] is.
     ///
     /// [`FailedKey::error`]: super::FailedKey::error
     Failed(String),

@@ -7,10 +7,10 @@
 //! - The queue alone knows whether a suspended key needs a run: a key that was taken is deferred for ever, with its
 //!   failures and reasons, and released when it is resumed.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, OnceLock, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::failed_keys::FailedKeys;
 use super::observers::{RunObserver, RunObservers};
@@ -35,21 +35,20 @@ use crate::run::pool::Membership;
 
 /// The conditions under which a controller takes keys. All must hold.
 #[derive(Clone, Copy, Debug, Default)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a condition of its own")]
 pub(super) struct RunConditions {
     /// Whether the initial listings are complete.
     pub(super) synced: bool,
     /// Whether this process leads.
     pub(super) leading: bool,
-    /// Whether the whole controller is suspended.
-    pub(super) suspended: bool,
+    /// The time since which the whole controller is suspended.
+    pub(super) suspended: Option<Instant>,
     /// Whether the controller has been stopped.
     pub(super) stopped: bool,
 }
 
 impl RunConditions {
     fn hold(self) -> bool {
-        self.synced && self.leading && !self.suspended && !self.stopped
+        self.synced && self.leading && self.suspended.is_none() && !self.stopped
     }
 }
 
@@ -299,13 +298,6 @@ impl<K: Key> ControllerState<K> {
         log::error!(controller, error:% = shown; "{controller}: the controller has failed: {shown}");
     }
 
-    pub(super) fn set_rate(&self, rate: Option<(f64, u32)>) {
-        self.rate.set(rate);
-        if let Some(started) = self.started.get() {
-            started.membership.release();
-        }
-    }
-
     /// Returns the time at which the next key or resync may run; zero for now. From now on a queued key waits for its
     /// token.
     pub(super) fn next_token(&self) -> Nanos {
@@ -323,24 +315,26 @@ impl<K: Key> ControllerState<K> {
 /// The suspended keys of one controller: the gate that the user opens and closes.
 pub(super) struct SuspendedKeys<K> {
     clock: Clock,
-    keys: Mutex<HashSet<K, FastState>>,
+    /// The times of the suspensions.
+    keys: Mutex<HashMap<K, Instant, FastState>>,
     /// The number of keys. While it is zero, runs take no lock here.
     count: AtomicUsize,
 }
 
 impl<K: Key> SuspendedKeys<K> {
     pub(super) fn new(clock: Clock) -> Self {
-        Self { clock, keys: Mutex::new(HashSet::default()), count: AtomicUsize::new(0) }
+        Self { clock, keys: Mutex::new(HashMap::default()), count: AtomicUsize::new(0) }
     }
 
     pub(super) fn suspend(&self, key: K) {
         // A key may not drop under the lock: its code may call this controller.
         let _second;
         let mut keys = self.keys.lock();
-        if keys.contains(&key) {
+        let is_known = keys.contains_key(&key);
+        if is_known {
             _second = key;
         } else {
-            keys.insert(key);
+            keys.insert(key, self.clock.now());
             self.count.store(keys.len(), SeqCst);
         }
     }
@@ -349,10 +343,10 @@ impl<K: Key> SuspendedKeys<K> {
     pub(super) fn resume(&self, key: &K, release: impl FnOnce()) {
         // Under the lock: a claim that finds the key suspended sees the release, or has deferred the key before.
         let mut keys = self.keys.lock();
-        if keys.contains(key) {
+        if keys.contains_key(key) {
             release();
         }
-        let found = keys.take(key);
+        let found = keys.remove_entry(key);
         self.count.store(keys.len(), SeqCst);
         drop(keys);
         drop(found);
@@ -361,12 +355,13 @@ impl<K: Key> SuspendedKeys<K> {
     /// Returns whether a key is suspended.
     #[inline]
     pub(super) fn has(&self, key: &K) -> bool {
-        self.count.load(SeqCst) != 0 && self.keys.lock().contains(key)
+        self.count.load(SeqCst) != 0 && self.keys.lock().contains_key(key)
     }
 
-    pub(super) fn list(&self) -> Vec<K> {
-        let mut keys: Vec<_> = self.keys.lock().iter().cloned().collect();
-        self.clock.arrange(&mut keys, |key| key);
+    /// Returns the keys, with the times of their suspensions.
+    pub(super) fn list(&self) -> Vec<(K, Instant)> {
+        let mut keys: Vec<_> = self.keys.lock().iter().map(|(key, since)| (key.clone(), *since)).collect();
+        self.clock.arrange(&mut keys, |(key, _)| key);
         keys
     }
 }

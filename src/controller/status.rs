@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::fmt;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -96,8 +97,10 @@ pub struct ControllerStatus {
     pub failing: Vec<FailedKey<String>>,
     /// Keys that will not be retried.
     pub parked: Vec<FailedKey<String>>,
-    /// Suspended keys.
-    pub suspended: Vec<String>,
+    /// The time since which all keys are suspended. `None` if the controller is not suspended.
+    pub suspended_since: Option<Instant>,
+    /// The keys that are suspended one by one, and the times of their suspensions.
+    pub suspended: Vec<(String, Instant)>,
     /// The states of the gates that show one, as lines of text. For keys divided among processes, the members of the
     /// group.
     pub gates: Vec<String>,
@@ -140,7 +143,7 @@ impl From<RunConditions> for ControllerPhase {
     fn from(conditions: RunConditions) -> Self {
         match conditions {
             RunConditions { stopped: true, .. } => Self::Stopped,
-            RunConditions { suspended: true, .. } => Self::Suspended,
+            RunConditions { suspended: Some(_), .. } => Self::Suspended,
             RunConditions { synced: false, .. } => Self::Syncing,
             RunConditions { leading: false, .. } => Self::Standby,
             _ => Self::Running,
@@ -273,7 +276,7 @@ pub(crate) trait ManagedController: Any + Send + Sync {
 
     fn observe_runs(&self, observer: BoxedObserver);
 
-    fn visit_keys(&self, visit: &mut dyn FnMut(&dyn GateKey));
+    fn visit_keys(&self, visit: &mut dyn FnMut(&dyn GateKey) -> ControlFlow<()>);
 
     fn status(&self) -> ControllerStatus;
 
@@ -297,13 +300,10 @@ impl<K: Key + Sync + fmt::Debug> ManagedController for ControllerState<K> {
         self.observers.add(observer.into());
     }
 
-    fn visit_keys(&self, visit: &mut dyn FnMut(&dyn GateKey)) {
-        let queue = &self.queue.shared;
-        let first = [queue.oldest(), queue.next_delayed()].into_iter().flatten().map(|(key, _)| key);
-        let running = self.running_keys().into_iter().map(|(key, ..)| key);
-        for key in running.chain(first).chain(self.failed.keys()).chain(self.suspended.list()) {
-            visit(&self.taken(&key));
-        }
+    fn visit_keys(&self, visit: &mut dyn FnMut(&dyn GateKey) -> ControlFlow<()>) {
+        let suspended = self.suspended.list().into_iter().map(|(key, _)| key);
+        let mut keys = self.failed.keys().into_iter().chain(suspended).chain(self.queue.shared.keys());
+        let _ = keys.try_for_each(|key| visit(&self.taken(&key)));
     }
 
     fn status(&self) -> ControllerStatus {
@@ -317,7 +317,7 @@ impl<K: Key + Sync + fmt::Debug> ManagedController for ControllerState<K> {
             next_due: due,
             failing: shown(self.failing()),
             parked: shown(self.failed.list(true)),
-            suspended: self.suspended.list().iter().map(show).collect(),
+            suspended: self.suspended.list().iter().map(|(key, since)| (show(key), *since)).collect(),
             gates: self.gates.iter().filter_map(|gate| gate.status()).collect(),
             ..self.summary()
         }
@@ -327,6 +327,7 @@ impl<K: Key + Sync + fmt::Debug> ManagedController for ControllerState<K> {
         ControllerStatus {
             name: self.name.clone(),
             phase: self.phase(),
+            suspended_since: self.conditions().suspended,
             sources: self.source_statuses(),
             metrics: self.metrics(),
             ..ControllerStatus::default()

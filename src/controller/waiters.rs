@@ -27,6 +27,8 @@ use crate::run::outcome::RunResult;
 pub enum WaitError {
     /// The time ran out before the key was idle or the initial listings were complete.
     Timeout,
+    /// The time ran out, and the controller has not been started.
+    NotStarted,
     /// The controller was stopped.
     Stopped,
     /// The controller failed. [`ControllerHandle::failure`](super::ControllerHandle::failure) returns the error.
@@ -37,6 +39,9 @@ impl fmt::Display for WaitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Timeout => "timed out before the key became idle or the first listings completed",
+            Self::NotStarted => {
+                "the controller has not been started: call its `start`, or add it to a manager and start the manager"
+            }
             Self::Stopped => "the controller has been stopped",
             Self::Failed => "the controller has failed",
         })

@@ -2,6 +2,7 @@
 
 use std::any::type_name;
 use std::fmt;
+use std::ops::ControlFlow;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -163,10 +164,12 @@ impl Manager {
         Ok(self.controller(controller)?.enqueue(key))
     }
 
-    /// Calls `visit` for the known keys of a controller; see
-    /// [`ControllerHandle::visit_keys`](crate::ControllerHandle::visit_keys). Does nothing if there is no such
-    /// controller.
-    pub fn visit_keys(&self, controller: &str, mut visit: impl FnMut(&dyn GateKey)) {
+    /// Calls `visit` for each key of a controller that has failed, is suspended, waits or runs, until it returns
+    /// [`ControlFlow::Break`]. Does nothing if there is no such controller.
+    ///
+    /// It may see a key more than once. Keys are copied in slices of at most 1,024, each under the lock of the queue.
+    /// `visit` is called without it, so a key that is enqueued or ends meanwhile may be missing.
+    pub fn visit_keys(&self, controller: &str, mut visit: impl FnMut(&dyn GateKey) -> ControlFlow<()>) {
         if let Some(controller) = self.managed(controller) {
             controller.visit_keys(&mut visit);
         }

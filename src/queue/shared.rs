@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use super::Key;
 use super::records::{RecordSettings, Records};
-use super::report::DrainReport;
-use super::request::Shutdown;
+use super::report::{DrainReport, DroppedRuns};
+use super::request::{BATCH, Shutdown};
 use super::wheel::TimerSlack;
 use crate::base::backoff::{Draws, Exponential};
 use crate::base::clock::{Alarm, Clock, Wake};
@@ -221,7 +221,7 @@ impl<K: Key> QueueShared<K> {
         };
         report.dropped.reserve_exact(dropped);
         while report.dropped.len() < dropped {
-            self.locked.lock().records.report_dropped(&mut report, dropped);
+            self.locked.lock().records.dropped.append_to(&mut report.dropped, dropped);
         }
         report
     }
@@ -229,7 +229,7 @@ impl<K: Key> QueueShared<K> {
     /// Forgets the runs that a shutdown has dropped, so that no report names them.
     pub(crate) fn forget_dropped(&self) {
         // Dropped without the lock.
-        let dropped = self.locked.lock().records.take_dropped();
+        let dropped = std::mem::replace(&mut self.locked.lock().records.dropped, DroppedRuns::new());
         drop(dropped);
     }
 
@@ -257,6 +257,17 @@ impl<K: Key> QueueShared<K> {
     /// Returns the delayed key that is due first, and its due time.
     pub(crate) fn next_delayed(&self) -> Option<(K, Nanos)> {
         self.locked.lock().records.next_delayed().map(|(key, due)| (key.clone(), due))
+    }
+
+    /// Returns all keys in no order, read in slices of at most 1,024 records. A key that comes or goes meanwhile may be
+    /// missing or twice.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = K> {
+        let slice = |first| {
+            // Declared before the lock is taken: if the clone of a key panics, the earlier clones drop after the lock.
+            let mut keys = Vec::new();
+            self.locked.lock().records.add_keys(first, &mut keys).then_some(keys)
+        };
+        (0..).step_by(BATCH as usize).map_while(slice).flatten()
     }
 
     /// Returns the key of a record that is being processed.

@@ -7,7 +7,7 @@
 
 use std::any::Any;
 use std::fmt;
-use std::hash::{DefaultHasher, Hasher};
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -176,9 +176,7 @@ impl<K: Key + Sync + fmt::Debug> GateKey for TakenKey<'_, K> {
     }
 
     fn hash(&self) -> u64 {
-        let mut hasher = DefaultHasher::new();
-        self.key.hash(&mut hasher);
-        hasher.finish()
+        BuildHasherDefault::<DefaultHasher>::default().hash_one(self.key)
     }
 
     fn releaser(&self) -> Release {

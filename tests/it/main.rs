@@ -80,6 +80,7 @@ mod manager {
     #[cfg(unix)]
     mod forks;
     mod heard;
+    mod keys;
     mod leaders;
     mod managers;
     mod matrix;

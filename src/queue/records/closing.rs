@@ -12,8 +12,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::{Effects, RecordCounts, Records};
 use crate::base::time::Nanos;
-use crate::queue::report::{DrainReport, DroppedRuns, QueueMetrics};
-use crate::queue::request::{DroppedRun, Priority, Shutdown};
+use crate::queue::report::{DrainReport, QueueMetrics};
+use crate::queue::request::{BATCH, DroppedRun, Priority, Shutdown};
 use crate::queue::state::{Bounds, Phase, RecordState};
 
 /// The outcome of one step of a shutdown. The caller handles it without the lock.
@@ -141,17 +141,15 @@ impl<K> Records<K> {
         self.dropped.len()
     }
 
-    /// Adds some of the first `count` dropped runs to the report, in order. Panics if the `Clone` of a key does.
-    pub(crate) fn report_dropped(&self, report: &mut DrainReport<K>, count: usize)
+    /// Adds the keys of at most [`BATCH`] records from the index `first` on. Returns false after the last record.
+    /// Panics if the `Clone` of a key does.
+    pub(crate) fn add_keys(&self, first: u32, keys: &mut Vec<K>) -> bool
     where
         K: Clone,
     {
-        self.dropped.append_to(&mut report.dropped, count);
-    }
-
-    /// Takes the dropped runs out, so that later reports omit them.
-    pub(crate) fn take_dropped(&mut self) -> DroppedRuns<K> {
-        std::mem::replace(&mut self.dropped, DroppedRuns::new())
+        let slice = first..self.slab.bound().min(first + BATCH);
+        keys.extend(slice.filter(|index| self.slab.contains(*index)).map(|index| self.key(index).clone()));
+        first < self.slab.bound()
     }
 
     pub(crate) fn shrink_to_fit(&mut self) {

@@ -43,7 +43,8 @@ pub(crate) struct Records<K> {
     mode: Option<Shutdown>,
     /// The record that the current shutdown visits next.
     sweep_next: Option<u32>,
-    dropped: DroppedRuns<K>,
+    /// The runs that a shutdown has dropped, for its reports.
+    pub(crate) dropped: DroppedRuns<K>,
 }
 
 /// The number of records in each state.

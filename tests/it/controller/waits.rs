@@ -321,7 +321,7 @@ fn the_last_initial_listing_wakes_a_wait_for_them() {
         .build()
         .unwrap();
     let handle = controller.handle();
-    assert_eq!(handle.wait_synced(Duration::ZERO), Err(WaitError::Timeout), "it has not been started");
+    assert_eq!(handle.wait_synced(Duration::ZERO), Err(WaitError::NotStarted));
     let running = controller.start(&pool).unwrap();
     vms.replace_all([("vm", 1)]);
     std::thread::scope(|scope| {
@@ -383,4 +383,20 @@ fn a_wait_continues_while_a_run_asks_to_be_tried_again() {
     let runs = running.metrics().runs;
     assert_eq!((runs.requeues, runs.successes, runs.errors()), (2, 1, 0));
     assert!(running.failing().is_empty());
+}
+
+#[test]
+fn a_wait_for_a_controller_that_was_never_started_says_what_to_call() {
+    let clock = ManualClock::new();
+    let controller = builder(&clock, done).build().unwrap();
+    let handle = controller.handle();
+    handle.enqueue("vm");
+    for waited in [handle.wait(&"vm", Duration::ZERO).map(drop), handle.wait_synced(Duration::ZERO)] {
+        let error = waited.unwrap_err();
+        assert_eq!(error, WaitError::NotStarted);
+        let text = error.to_string();
+        assert!(text.starts_with("the controller has not been started: call its `start`"), "{text}");
+    }
+    drop(controller);
+    assert_eq!(handle.wait_synced(Duration::ZERO), Err(WaitError::Stopped));
 }

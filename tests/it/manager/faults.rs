@@ -567,7 +567,7 @@ fn keys_that_are_enqueued_before_the_start_run_after_it() {
     assert_eq!(manager.enqueue("vm", "vm-1").unwrap(), EnqueueOutcome::Merged);
     vms.suspend("vm-2");
     assert_eq!(manager.enqueue("vm", "vm-2").unwrap(), EnqueueOutcome::Queued);
-    assert_eq!(vms.wait(&"vm-1", MS), Err(WaitError::Timeout));
+    assert_eq!(vms.wait(&"vm-1", MS), Err(WaitError::NotStarted));
     let running = manager.start().unwrap();
     assert!(matches!(vms.wait(&"vm-1", Duration::MAX), Ok(None | Some(RunOutcome::Succeeded))));
     manager.stop();

@@ -90,25 +90,24 @@ pub(super) fn section(
     out.push_str("</tbody></table></section>");
 }
 
-/// Adds a message about the last action on this target, for a short time after it.
-pub(super) fn notice(past: &PastActions, out: &mut String, (now, today): (Instant, SystemTime), target: &ActionTarget) {
+/// Adds a message about the last action on this target, for a short time after it. `effect` describes what it did, in a
+/// word and a sentence whose subject is the user.
+pub(super) fn notice(
+    past: &PastActions,
+    out: &mut String,
+    (now, today): (Instant, SystemTime),
+    target: &ActionTarget,
+    effect: impl FnOnce(&PastAction) -> (&'static str, String),
+) {
     let is_new = |past: &PastAction| now.saturating_duration_since(past.at) < NOTICE_TIME;
-    let last = past.last(1, |other| other == target).pop().filter(is_new);
-    let Some(PastAction { action, user, at, .. }) = last else { return };
-    let words = match (action, target.key.is_some()) {
-        (UserAction::Retry, true) => "asked for a run of this key",
-        (UserAction::Retry, false) => "asked for runs of all failed keys",
-        (UserAction::Suspend, true) => "suspended this key: no run starts before its resume",
-        (UserAction::Suspend, false) => "suspended this controller: no run starts before its resume",
-        (UserAction::Resume, true) => "resumed this key",
-        (UserAction::Resume, false) => "resumed this controller",
-    };
+    let Some(last) = past.last(1, |other| other == target).pop().filter(is_new) else { return };
+    let (word, sentence) = effect(&last);
     // Writing to a `String` cannot fail.
     let _ = write!(
         out,
-        "<p class=\"notice\" role=\"status\"><b>Done.</b> {} {words} <small>{} ago</small></p>",
-        name(&user),
-        ago(today, now.saturating_duration_since(at))
+        "<p class=\"notice\" role=\"status\"><b>{word}</b> {} {sentence} <small>{} ago</small></p>",
+        name(&last.user),
+        ago(today, now.saturating_duration_since(last.at))
     );
 }
 

@@ -45,10 +45,9 @@ impl Trouble {
     /// Returns the row of a suspended key that has not failed.
     pub(super) fn suspended(controller: &ControllerStatus, key: &str, data: &PageData<'_>) -> Self {
         let suspension = Suspension::of_key(controller, key, data.past);
-        let by = suspension.as_ref().and_then(Suspension::by);
         Self {
-            lasts: by.map(|by| data.now().saturating_duration_since(by.at)),
-            next: ("wide", suspension.map_or_else(|| DASH.to_owned(), |of| of.next(false))),
+            lasts: suspension.as_ref().map(|of| data.now().saturating_duration_since(of.since)),
+            next: ("wide", suspension.map_or_else(|| DASH.to_owned(), |of| of.next(false, data.times()))),
             why: DASH.to_owned(),
             ..Self::new(PARKED, chip(ChipColour::Warn, "suspended"), &controller.name, key)
         }
@@ -168,12 +167,12 @@ fn of_suspension(controller: &ControllerStatus, data: &PageData<'_>) -> Option<T
         1 => "1 key waits".to_owned(),
         depth => format!("{} keys wait", size(depth)),
     };
-    let since = suspension.since().map(|since| format!(" <small>{since}</small>")).unwrap_or_default();
+    let since = suspension.since(data.times());
     Some(Trouble {
-        lasts: suspension.by().map(|by| data.now().saturating_duration_since(by.at)),
+        lasts: Some(data.now().saturating_duration_since(suspension.since)),
         next: ("wide", "after resume".to_owned()),
         subject: controller_link(&controller.name),
-        why: format!("{} is suspended, {waiting}{since}", name(&controller.name)),
+        why: format!("{} is suspended, {waiting} <small>{since}</small>", name(&controller.name)),
         ..Trouble::new(2, chip(ChipColour::Warn, "suspended"), &controller.name, "")
     })
 }
@@ -217,7 +216,7 @@ fn of_source(part: &str, source: &SourceStatus) -> Option<Trouble> {
 
 /// Returns the first rows of a controller's failed keys. Keys with one error share a row, unless all are to be shown.
 pub(super) fn of_keys(controller: &ControllerStatus, data: &PageData<'_>, most: usize) -> Vec<Trouble> {
-    let suspended: BTreeSet<_> = controller.suspended.iter().collect();
+    let suspended: BTreeSet<_> = controller.suspended.iter().map(|(key, _)| key).collect();
     let mut known = HashMap::new();
     let mut groups: Vec<Vec<&FailedKey<String>>> = Vec::new();
     for failed in controller.parked.iter().chain(&controller.failing) {

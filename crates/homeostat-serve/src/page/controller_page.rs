@@ -11,12 +11,13 @@ use super::controllers::{Scales, depth_of, phase, run_time_of, run_times};
 use super::data::{ChipColour, PageData, cell, chip, figure, heading, key_link, row_name, table};
 use super::escape::{line, name};
 use super::history::{HistorySample, Past, PastSamples};
-use super::key_page::PageTime;
-use super::past_actions::ActionTarget;
+use super::key_page::{PageTime, when_taken};
+use super::past_actions::{ActionTarget, PastAction};
+use super::runs::{self, RunRows};
 use super::suspension::Suspension;
 use super::tab::{Tab, TabLevel};
 use super::units::{ahead, count, date, minute, percent, rate, size, span, time};
-use super::{actions, runs, sources};
+use super::{actions, sources};
 use crate::status::UserAction;
 use homeostat::controller::{ControllerPhase, ControllerStatus};
 
@@ -63,7 +64,7 @@ pub(super) fn live_part(controller: &ControllerStatus, data: &PageData<'_>, allo
     );
     let target = ActionTarget::controller(&controller.name);
     let times = (data.now(), data.status.time_of_day);
-    actions::notice(data.past, &mut out, times, &target);
+    actions::notice(data.past, &mut out, times, &target, |past| effect(past, controller));
     let texts = allowed.actions.iter().filter_map(|action| Some((*action, text(*action, controller)?)));
     buttons(&mut out, &target, &allowed.token, &texts.collect::<Vec<_>>());
     figures(&mut out, controller, data);
@@ -75,13 +76,32 @@ pub(super) fn live_part(controller: &ControllerStatus, data: &PageData<'_>, allo
     gates(&mut out, controller);
     let mut recent = data.history.runs.of(&controller.name);
     recent.reverse();
-    let all = recent.len();
-    recent.truncate(data.most(MOST_RUNS));
-    let remark = format!("the newest {}", data.remark("runs", recent.len(), all));
-    runs::section(&mut out, ("Last runs", &remark), &recent, Some(&controller.name), times);
+    let most = data.most(MOST_RUNS);
+    let remark = format!("the newest {}", data.remark("runs", recent.len().min(most), recent.len()));
+    let rows = RunRows { controller: &controller.name, has_keys: true, runs: &recent, most, past: data.past };
+    runs::section(&mut out, ("Last runs", &remark), &rows, times);
     actions::section(data.past, &mut out, times, |past| past.controller == controller.name);
     out.push_str("</main>");
     out
+}
+
+/// Returns the effect of an action on all keys, in a word and a sentence.
+fn effect(past: &PastAction, controller: &ControllerStatus) -> (&'static str, String) {
+    let active = match controller.running.len() {
+        0 => "",
+        _ => "; active runs continue",
+    };
+    match (past.action, when_taken(controller.phase)) {
+        (UserAction::Retry, None) => {
+            ("Queued.", "requested runs of all failed keys: they begin as threads become free".to_owned())
+        }
+        (UserAction::Retry, Some(when)) => ("Queued.", format!("requested runs of all failed keys: they begin {when}")),
+        (UserAction::Suspend, _) => {
+            ("Done.", format!("suspended this controller: no run starts before its resume{active}"))
+        }
+        (UserAction::Resume, None) => ("Done.", "resumed this controller".to_owned()),
+        (UserAction::Resume, Some(when)) => ("Done.", format!("resumed this controller; its runs begin {when}")),
+    }
 }
 
 /// Returns the text of a button. `None` if the action changes nothing now.
@@ -131,7 +151,7 @@ fn figures(out: &mut String, controller: &ControllerStatus, data: &PageData<'_>)
     if let Some((key, due)) = &controller.next_due {
         let rest = ahead(data.status.time_of_day, due.saturating_duration_since(data.now()));
         let suspension = Suspension::of_key(controller, key, data.past);
-        let next = suspension.map_or_else(|| format!("<small>in {rest}</small>"), |of| of.next(false));
+        let next = suspension.map_or_else(|| format!("<small>in {rest}</small>"), |of| of.next(false, data.times()));
         fact("Due next", format!("{} {next}", key_link(&controller.name, key)));
     }
     fact(
@@ -221,7 +241,7 @@ fn running(out: &mut String, controller: &ControllerStatus, data: &PageData<'_>)
 /// Adds the failed and the suspended keys.
 fn keys(out: &mut String, controller: &ControllerStatus, data: &PageData<'_>) {
     let failed: BTreeSet<_> = controller.parked.iter().chain(&controller.failing).map(|failed| &failed.key).collect();
-    let others: Vec<_> = controller.suspended.iter().filter(|key| !failed.contains(key)).collect();
+    let others: Vec<_> = controller.suspended.iter().map(|(key, _)| key).filter(|key| !failed.contains(key)).collect();
     let most = data.most(MOST_ROWS);
     let mut rows = attention::of_keys(controller, data, most);
     rows.extend(others.iter().take(most).map(|key| Trouble::suspended(controller, key, data)));

@@ -1,7 +1,7 @@
 //! The data that a page shows, and small parts that several sections use.
 
 use std::fmt::{Display, Write};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use super::escape::{Escaped, key, key_path, line, lines, name, path};
 use super::history::History;
@@ -32,6 +32,11 @@ pub(super) fn most(all: bool, few: usize) -> usize {
 impl PageData<'_> {
     pub(super) fn now(&self) -> Instant {
         self.status.taken_at
+    }
+
+    /// Returns the time of the data, by the manager's clock and on the wall clock.
+    pub(super) fn times(&self) -> (Instant, SystemTime) {
+        (self.status.taken_at, self.status.time_of_day)
     }
 
     /// Returns the largest number of rows of a list of this page, see [`most`].

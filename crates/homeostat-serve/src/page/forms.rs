@@ -68,7 +68,8 @@ impl StatusPages {
     fn control(&self, manager: &Manager, ActionTarget { controller, key }: &ActionTarget) -> Option<Control> {
         match key {
             Some(key) => {
-                KeyStatus::find(manager, &self.history.runs, controller, key, &self.past_actions)?.control().cloned()
+                let status = KeyStatus::find(manager, &self.history.runs, controller, key, &self.past_actions);
+                status.ok()?.control().cloned()
             }
             None => Some(self.history.runs.controls(controller)?.all.clone()),
         }

@@ -203,10 +203,13 @@ impl StatusPages {
     /// Returns the page of a key.
     fn key(&self, request: &IncomingRequest, manager: &Manager, controller: &str, shown: &str) -> Reply {
         let page_time = page_time(manager);
-        let Some(key) = KeyStatus::find(manager, &self.history.runs, controller, shown, &self.past_actions) else {
-            let tab = Tab::plain(format!("{shown} · {controller} · {}", manager.name()));
-            let unknown = key_page::unknown(controller, shown, &page_time, &tab);
-            return page(request, StatusCode::NOT_FOUND, &tab, unknown);
+        let key = match KeyStatus::find(manager, &self.history.runs, controller, shown, &self.past_actions) {
+            Ok(key) => key,
+            Err(unknown) => {
+                let tab = Tab::plain(format!("{shown} · {controller} · {}", manager.name()));
+                let unknown = key_page::unknown(controller, shown, &unknown, &page_time, &tab);
+                return page(request, StatusCode::NOT_FOUND, &tab, unknown);
+            }
         };
         let tab = key.tab(controller, manager.name());
         let target = ActionTarget::key(controller, shown);

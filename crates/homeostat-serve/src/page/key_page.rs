@@ -1,20 +1,23 @@
 //! The page of one key: its state, why it ran, its last runs and its next run.
 
 use std::fmt::Write;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
+use super::actions;
 use super::actions::buttons;
 use super::data::{ChipColour, chip, controller_link};
 use super::escape::{key, line, lines, name, plain};
+use super::known_keys::{MOST_VISITED, visit_keys};
 use super::object_parts::object_link;
 use super::past_actions::{ActionTarget, PastAction, PastActions};
+use super::runs::{self, RunRows};
 use super::suspension::{Suspension, failed_chips, is_suspended};
 use super::tab::{Tab, TabLevel};
-use super::units::{self, ago, ahead, date, span, time};
-use super::{actions, runs};
+use super::units::{self, ago, ahead, date, size, span, time};
 use crate::status::{Control, RecentRun, RunLogs, UserAction};
-use homeostat::controller::{ActiveRun, ControllerStatus, FailedKey, RunOutcome};
+use homeostat::controller::{ActiveRun, ControllerPhase, ControllerStatus, FailedKey, RunOutcome};
 use homeostat::manager::Manager;
 use homeostat::queue::{KeyState, PendingRerun};
 use homeostat_objects::{Kind, ObjectKey};
@@ -27,10 +30,20 @@ pub(super) struct PageTime<'a> {
     pub(super) time: SystemTime,
 }
 
+impl PageTime<'_> {
+    fn times(&self) -> (Instant, SystemTime) {
+        (self.now, self.time)
+    }
+}
+
 /// The state of one key: its active run, its failure, its recent runs and its next run.
 pub(super) struct KeyStatus {
     key: String,
     state: KeyState,
+    /// The phase of its controller.
+    phase: ControllerPhase,
+    /// The longest wait of a ready key, and whether this key is the one. `None` if this key is not ready.
+    waits: Option<(Duration, bool)>,
     running: Option<ActiveRun>,
     failed: Option<FailedKey<String>>,
     /// Whether the key has a suspension of its own.
@@ -44,29 +57,40 @@ pub(super) struct KeyStatus {
     control: Option<Control>,
 }
 
+/// Why a key is unknown.
+pub(super) struct UnknownKey {
+    /// Whether the page has looked at all keys of the controller.
+    has_seen_all: bool,
+}
+
 impl KeyStatus {
-    /// Finds the key that `Debug` formats as `shown`. Finds keys that run, have failed, are suspended, are first in the
-    /// queue, or have run lately.
+    /// Finds the key that `Debug` formats as `shown`, if it runs, waits, has failed, is suspended, or has run lately.
     pub(super) fn find(
         manager: &Manager,
         runs: &RunLogs,
         controller: &str,
         shown: &str,
         past: &PastActions,
-    ) -> Option<Self> {
-        let mut state = None;
-        let (mut control, controls) = (None, runs.controls(controller));
-        manager.visit_keys(controller, |key| {
-            if state.is_none() && format!("{key:?}") == shown {
+    ) -> Result<Self, UnknownKey> {
+        let recent = runs.of(controller);
+        let (mut state, mut control) =
+            (recent.iter().rev().find(|run| run.key == shown).map(|run| run.key_state()), None);
+        let controls = runs.controls(controller);
+        let mut has_seen_all = true;
+        if state.is_none() {
+            has_seen_all = visit_keys(manager, controller, |key| {
+                if format!("{key:?}") != shown {
+                    return ControlFlow::Continue(());
+                }
                 state = Some((key.state_reader())());
                 control = controls.as_ref().and_then(|controls| controls.of_key(key));
-            }
-        });
-        let recent = runs.of(controller);
-        let state = state.or_else(|| Some(recent.iter().rev().find(|run| run.key == shown)?.key_state()))?;
-        let status = manager.status().controllers.into_iter().find(|status| status.name == controller)?;
+                ControlFlow::Break(())
+            });
+        }
+        let status = manager.status().controllers.into_iter().find(|status| status.name == controller);
+        let (Some(state), Some(status)) = (state, status) else { return Err(UnknownKey { has_seen_all }) };
         let key = Self::new(&status, &recent, shown, state, past);
-        Some(Self { control: control.or(key.control), ..key })
+        Ok(Self { control: control.or(key.control), ..key })
     }
 
     /// Creates the status of a key of this controller from its recent runs and its state in the queue.
@@ -79,12 +103,18 @@ impl KeyStatus {
     ) -> Self {
         let recent_runs: Vec<_> = recent_runs.iter().filter(|run| run.key == shown).cloned().collect();
         let failed = controller.failing.iter().chain(&controller.parked).find(|failed| failed.key == shown).cloned();
-        let last_end = recent_runs.last().and_then(|run| run.started.checked_add(run.took));
+        let last_end = recent_runs.last().and_then(|run| run.ended());
+        let waits = match (&controller.oldest_waiting, state) {
+            (Some((oldest, age)), KeyState::Ready(_)) => Some((*age, oldest == shown)),
+            _ => None,
+        };
         Self {
             key: shown.to_owned(),
             suspension: Suspension::of_key(controller, shown, past),
             request: past.request(&ActionTarget::key(&controller.name, shown), failed.is_some(), last_end),
             state,
+            phase: controller.phase,
+            waits,
             running: controller.running.iter().find(|run| run.key == shown).cloned(),
             failed,
             suspended: is_suspended(controller, shown),
@@ -152,29 +182,37 @@ pub(super) fn live_part(
 ) -> String {
     let mut out = header(controller, &status.key, page_time, &status.chips(), tab);
     let target = ActionTarget::key(controller, &status.key);
-    actions::notice(past, &mut out, (page_time.now, page_time.time), &target);
+    actions::notice(past, &mut out, page_time.times(), &target, |past| effect(past, status, page_time));
     buttons(&mut out, &target, token, allowed);
     out.push_str("<dl class=\"about\">");
     for (kind, object) in objects {
         let _ = write!(out, "<div><dt>Object</dt><dd>{} {}</dd></div>", name(kind.name()), object_link(kind, object));
     }
-    about(&mut out, status, page_time);
+    about(&mut out, controller, status, page_time, past);
     out.push_str("</dl>");
     let newest: Vec<_> = status.recent_runs.iter().rev().cloned().collect();
     let remark = ("Last runs", "of the last 512 runs and 256 failures of the controller");
-    runs::section(&mut out, remark, &newest, None, (page_time.now, page_time.time));
-    actions::section(past, &mut out, (page_time.now, page_time.time), |past| *past == target);
+    let rows = RunRows { controller, has_keys: false, runs: &newest, most: newest.len(), past };
+    runs::section(&mut out, remark, &rows, page_time.times());
+    actions::section(past, &mut out, page_time.times(), |past| *past == target);
     out.push_str("</main>");
     out
 }
 
 /// Returns the changing part of an unknown key's page.
-pub(super) fn unknown(controller: &str, shown: &str, page_time: &PageTime<'_>, tab: &Tab) -> String {
+pub(super) fn unknown(controller: &str, shown: &str, key: &UnknownKey, page_time: &PageTime<'_>, tab: &Tab) -> String {
     let mut out = header(controller, shown, page_time, "", tab);
-    out.push_str(
-        "<p>This key is not known here. It does not run, has not failed, and is not among the recent runs of its \
-         controller. It may be waiting: this page knows only the first of the keys that wait.</p></main>",
-    );
+    let known = "It has not failed, is not suspended, and is not among the recent runs of its controller.";
+    let waits = if key.has_seen_all {
+        "It does not run or wait: no run of it is due, and it runs at its next change or request.".to_owned()
+    } else {
+        format!(
+            "It may be waiting: this page looks at {} keys of a controller, and this one has more. A search for a part \
+             of the name has the same limit.",
+            size(MOST_VISITED)
+        )
+    };
+    let _ = write!(out, "<p>The controller knows no key with this name. {known} {waits}</p></main>");
     out
 }
 
@@ -215,7 +253,7 @@ fn state(status: &KeyStatus) -> (&'static str, ChipColour) {
     }
 }
 
-fn about(out: &mut String, status: &KeyStatus, page_time: &PageTime<'_>) {
+fn about(out: &mut String, controller: &str, status: &KeyStatus, page_time: &PageTime<'_>, past: &PastActions) {
     let PageTime { now, time, .. } = *page_time;
     let mut fact = |name: &str, value: &str| {
         let _ = write!(out, "<div><dt>{name}</dt><dd>{value}</dd></div>");
@@ -225,9 +263,14 @@ fn about(out: &mut String, status: &KeyStatus, page_time: &PageTime<'_>) {
         fact("Deadline", &deadline(run, time));
         fact("Why it began", &began(status, page_time, run.elapsed));
     }
+    if let Some((age, is_oldest)) = status.waits {
+        fact("Waits", &format!("{} {}", if is_oldest { "for" } else { "for at most" }, ago(time, age)));
+    }
     if let Some(last) = status.recent_runs.last() {
         let ended = ago(time, now.saturating_duration_since(last.started).saturating_sub(last.took));
-        fact("Last run", &format!("{}, ended {ended} ago", runs::why(last)));
+        let previous = status.recent_runs.iter().nth_back(1);
+        let request = past.request_of(controller, last, previous.map(AsRef::as_ref));
+        fact("Last run", &format!("{}, ended {ended} ago", runs::why(last, request.as_ref())));
     }
     fact("Next run", &next(status, page_time));
     if let Some(failed) = &status.failed {
@@ -303,10 +346,46 @@ fn ended(run: &RecentRun) -> String {
     }
 }
 
+/// Returns when a controller in this phase starts to take keys. `None` if it takes them now.
+pub(super) fn when_taken(phase: ControllerPhase) -> Option<&'static str> {
+    match phase {
+        ControllerPhase::Running => None,
+        ControllerPhase::Syncing => Some("once the first listings of the controller have completed"),
+        ControllerPhase::Standby => Some("once this process leads"),
+        ControllerPhase::Suspended => Some("after the resume of the controller"),
+        _ => Some("never: the controller has stopped"),
+    }
+}
+
+/// Returns the effect of an action on the key, in a word and a sentence.
+fn effect(past: &PastAction, status: &KeyStatus, page_time: &PageTime<'_>) -> (&'static str, String) {
+    let of_controller = when_taken(status.phase).map(|when| format!("; its runs begin {when}")).unwrap_or_default();
+    match past.action {
+        UserAction::Suspend => {
+            let active = if status.running.is_some() { "; the active run continues" } else { "" };
+            ("Done.", format!("suspended this key: no run starts before its resume{active}"))
+        }
+        UserAction::Resume => ("Done.", format!("resumed this key{of_controller}")),
+        UserAction::Retry => {
+            let since = page_time.now.saturating_duration_since(past.at);
+            let last = status.recent_runs.last().filter(|run| run.ended().is_none_or(|end| end >= past.at));
+            let (word, what) = match (&status.running, status.state, last) {
+                (Some(run), ..) if run.elapsed <= since => ("Done.", "it runs now".to_owned()),
+                _ if status.suspension.is_some() => ("Queued.", "it begins after resume".to_owned()),
+                (None, KeyState::Idle | KeyState::Delayed(_), Some(last)) => {
+                    ("Done.", format!("it has ended: {}", line(&last.result())))
+                }
+                _ => ("Queued.", format!("it begins {}", next(status, page_time))),
+            };
+            (word, format!("requested a run of this key: {what}"))
+        }
+    }
+}
+
 /// Describes when the key runs next.
 fn next(status: &KeyStatus, page_time: &PageTime<'_>) -> String {
     if let Some(suspension) = &status.suspension {
-        let next = suspension.next(status.request.is_some());
+        let next = suspension.next(status.request.is_some(), page_time.times());
         return match status.state {
             KeyState::Idle if status.request.is_none() => format!("{next}, once it changes or is requested"),
             KeyState::Processing(PendingRerun::None) => format!("{next}, if the active run asks for it"),
@@ -320,7 +399,8 @@ fn next(status: &KeyStatus, page_time: &PageTime<'_>) -> String {
     };
     match status.state {
         KeyState::Ready(priority) => {
-            format!("as soon as a thread is free <small>priority: {}</small>", format!("{priority:?}").to_lowercase())
+            let when = when_taken(status.phase).unwrap_or("as soon as a thread is free");
+            format!("{when} <small>priority: {}</small>", format!("{priority:?}").to_lowercase())
         }
         KeyState::Delayed(due) => at(due),
         KeyState::Processing(PendingRerun::None) => "as the active run decides".to_owned(),

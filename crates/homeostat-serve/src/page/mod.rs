@@ -13,6 +13,7 @@ mod forms;
 mod handler;
 mod history;
 mod key_page;
+mod known_keys;
 mod object_pages;
 mod object_parts;
 mod objects;

@@ -97,7 +97,8 @@ use homeostat::run::BoxError;
 /// | `queueTime`, `workTime` | `count`, `sumSeconds`, `buckets`: `upToSeconds` (null: any time), `count` of this bucket alone |
 /// | `failingCount`, `parkedCount`, `suspendedCount` | all keys of that kind |
 /// | `failing`, `parked` | the oldest first: `key`, `error`, `tries`, `failingForSeconds`, `lastTryAgoSeconds`, `nextTryInSeconds` (null: never, or now) |
-/// | `suspended` | keys |
+/// | `suspendedForSeconds` | how long the controller has been suspended |
+/// | `suspended`, `suspensions` | the suspended keys; the same with `key`, `forSeconds` |
 /// | `recentRuns` | the newest last: `key`, `reasons`, `try`, `queuedSeconds`, `startedAgoSeconds`, `tookSeconds`, `thread`, `result`, `error`, `againInSeconds` |
 /// | `sources` | its sources |
 ///

@@ -2,14 +2,18 @@
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use super::escape::path;
-use crate::status::UserAction;
+use crate::status::{RecentRun, UserAction};
 use crate::sync::Mutex;
+use homeostat::queue::Reasons;
 
 /// The number of past actions that are kept.
 const MOST_ACTIONS: usize = 200;
+
+/// How much later than its effect an action may be recorded.
+pub(super) const SLACK: Duration = Duration::from_secs(1);
 
 /// The controller or the key of an action.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,6 +80,27 @@ impl PastActions {
         let mut of_target = actions.iter().rev().filter(|past| past.target == *target);
         let last = of_target.find(|past| past.action != UserAction::Retry).cloned();
         last.filter(|past| past.action == UserAction::Suspend)
+    }
+
+    /// Returns the person's request that a run with the reason *manual* follows, if a person requested it. `previous`
+    /// is the previous run of the key, if it is known.
+    pub(super) fn request_of(
+        &self,
+        controller: &str,
+        run: &RecentRun,
+        previous: Option<&RecentRun>,
+    ) -> Option<PastAction> {
+        if !run.reasons.contains(Reasons::MANUAL) {
+            return None;
+        }
+        let has_failed = previous.is_some_and(|previous| previous.outcome.error().is_some());
+        let since = match previous {
+            // A request at the very end of a run is of that run: its record is late.
+            Some(previous) => previous.ended().and_then(|end| end.checked_add(Duration::from_nanos(1))),
+            None => run.started.checked_sub(run.queued_for + SLACK),
+        };
+        let request = self.request(&ActionTarget::key(controller, &run.key), has_failed, since);
+        request.filter(|request| request.at <= run.started + SLACK)
     }
 
     /// Returns the first request of a person for a run of a key since then. A failed key may also have been asked for

@@ -5,40 +5,52 @@ use std::time::{Instant, SystemTime};
 
 use super::data::{ChipColour, DASH, cell, chip, detail, heading, key_link, row_name, table};
 use super::escape::{line, name};
+use super::past_actions::{PastAction, PastActions};
 use super::units::{self, span, time_of_day};
 use crate::status::RecentRun;
 use homeostat::controller::RunOutcome;
 
-/// Adds the section. `runs` has the newest first. With a controller, each row names its key.
+/// The runs of a section.
+pub(super) struct RunRows<'a> {
+    pub(super) controller: &'a str,
+    /// Whether each row names its key.
+    pub(super) has_keys: bool,
+    /// All known runs, the newest first.
+    pub(super) runs: &'a [Arc<RecentRun>],
+    /// The largest number of rows.
+    pub(super) most: usize,
+    pub(super) past: &'a PastActions,
+}
+
+/// Adds the section.
 pub(super) fn section(
     out: &mut String,
     (title, remark): (&str, &str),
-    runs: &[Arc<RecentRun>],
-    controller: Option<&str>,
+    rows: &RunRows<'_>,
     (now, time): (Instant, SystemTime),
 ) {
+    let RunRows { controller, has_keys, runs, most, past } = *rows;
     out.push_str("<section aria-labelledby=\"runs\">");
     out.push_str(&heading("runs", title, remark));
     if runs.is_empty() {
         out.push_str("<p class=\"calm\">None.</p></section>");
         return;
     }
-    let first = if controller.is_some() { "key" } else { "began" };
+    let first = if has_keys { "key" } else { "began" };
     let mut heads = vec![("", first), ("", "result"), ("", "why")];
-    heads.extend(controller.map(|_| ("", "began")));
+    heads.extend(has_keys.then_some(("", "began")));
     heads.extend([("n", "try"), ("n", "waited"), ("n", "took"), ("spare", "thread"), ("why", "error or next")]);
     table(out, "runs", "Last runs, the newest first", &heads);
-    for run in runs {
+    for (number, run) in runs.iter().enumerate().take(most) {
+        let previous = runs[number + 1..].iter().find(|previous| previous.key == run.key);
+        let request = past.request_of(controller, run, previous.map(AsRef::as_ref));
         let ago = now.saturating_duration_since(run.started);
         let began = time.checked_sub(ago).map(time_of_day).unwrap_or_default();
         let shown = format!("{began} <small>{} ago</small>", units::ago(time, ago));
-        match controller {
-            Some(controller) => row_name(out, key_link(controller, &run.key)),
-            None => row_name(out, &shown),
-        }
+        row_name(out, if has_keys { key_link(controller, &run.key) } else { shown.clone() });
         cell(out, "state", "result", result(run));
-        cell(out, "", "why", why(run));
-        if controller.is_some() {
+        cell(out, "", "why", why(run, request.as_ref()));
+        if has_keys {
             cell(out, "wide", "began", shown);
         }
         cell(out, "n", "try", run.attempt);
@@ -55,14 +67,19 @@ pub(super) fn section(
     out.push_str("</tbody></table></section>");
 }
 
-/// Returns why a run began, as HTML.
-pub(super) fn why(run: &RecentRun) -> String {
+/// Returns why a run began, as HTML. `request` is the person's request for it.
+pub(super) fn why(run: &RecentRun, request: Option<&PastAction>) -> String {
     let reasons = run.reasons.to_string();
     if run.reasons.is_empty() {
         return DASH.to_owned();
     }
-    let words = reasons.split(", ").map(|reason| if reason == "manual" { "enqueued" } else { reason });
-    line(&words.collect::<Vec<_>>().join(", ")).to_string()
+    let manual = match request {
+        Some(request) => format!("requested by {}", name(&request.user)),
+        None => "enqueued".to_owned(),
+    };
+    let words =
+        reasons.split(", ").map(|reason| if reason == "manual" { manual.clone() } else { line(reason).to_string() });
+    words.collect::<Vec<_>>().join(", ")
 }
 
 fn result(run: &RecentRun) -> String {

@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::ops::ControlFlow;
 
 use super::controllers::phase;
 use super::data::{DASH, PageData, cell, controller_link, detail, heading, key_link, remark, row_name, table};
 use super::escape::{name, plain, segment, source_name};
 use super::key_page::KeyStatus;
+use super::known_keys::visit_keys;
 use super::object_parts::{object_link, readiness};
 use super::sources;
 use super::tab::Tab;
@@ -31,7 +33,10 @@ pub(super) fn find(manager: &Manager, runs: &RunLogs, is_wanted: impl Fn(&str) -
                 found.entry((controller.name.clone(), shown)).or_insert_with(state);
             }
         };
-        manager.visit_keys(&controller.name, |key| add(format!("{key:?}"), &|| (key.state_reader())()));
+        visit_keys(manager, &controller.name, |key| {
+            add(format!("{key:?}"), &|| (key.state_reader())());
+            ControlFlow::Continue(())
+        });
         runs.of(&controller.name).iter().for_each(|run| add(run.key.clone(), &|| run.key_state()));
     }
     found
@@ -81,7 +86,8 @@ pub(super) fn live_part(
     out.push_str(&heading("found", "Keys", &of("found", found.len().min(most), found.len())));
     if found.is_empty() {
         out.push_str(
-            "<p>No key that runs, waits first, has failed, is suspended or has run lately contains this text.</p>",
+            "<p>No key that runs, waits, has failed, is suspended or has run lately contains this text. The search looks \
+             at 100,000 keys of each controller.</p>",
         );
     } else {
         keys(&mut out, data, found, most);

@@ -1,56 +1,59 @@
 //! The suspension of a key, and the words for its next run.
 
+use std::time::{Instant, SystemTime};
+
 use super::data::{ChipColour, DASH, PageData, chip};
 use super::escape::name;
-use super::past_actions::{ActionTarget, PastAction, PastActions};
+use super::past_actions::{ActionTarget, PastAction, PastActions, SLACK};
 use super::units::{ahead, time};
 use homeostat::controller::{ControllerPhase, ControllerStatus, FailedKey};
 
 /// A suspension that holds for a key: that of its controller, or its own.
 pub(super) struct Suspension {
     of_controller: bool,
-    /// The action of a person that suspended it, if it is known.
+    pub(super) since: Instant,
+    /// The person that suspended it. `None` for the program.
     by: Option<PastAction>,
 }
 
 impl Suspension {
+    fn new(since: Instant, target: &ActionTarget, past: &PastActions) -> Self {
+        let is_its = |by: &PastAction| by.at.checked_duration_since(since).is_some_and(|later| later < SLACK);
+        Self { of_controller: target.key.is_none(), since, by: past.suspension(target).filter(is_its) }
+    }
+
     /// Returns the suspension that holds for a key.
     pub(super) fn of_key(controller: &ControllerStatus, key: &str, past: &PastActions) -> Option<Self> {
         Self::of_controller(controller, past).or_else(|| {
-            let by = || past.suspension(&ActionTarget::key(&controller.name, key));
-            is_suspended(controller, key).then(|| Self { of_controller: false, by: by() })
+            let (_, since) = controller.suspended.iter().find(|(suspended, _)| suspended == key)?;
+            Some(Self::new(*since, &ActionTarget::key(&controller.name, key), past))
         })
     }
 
     /// Returns the suspension of all keys of a controller.
     pub(super) fn of_controller(controller: &ControllerStatus, past: &PastActions) -> Option<Self> {
-        let by = || past.suspension(&ActionTarget::controller(&controller.name));
-        (controller.phase == ControllerPhase::Suspended).then(|| Self { of_controller: true, by: by() })
-    }
-
-    /// Returns the action of a person that suspended it, if it is known.
-    pub(super) fn by(&self) -> Option<&PastAction> {
-        self.by.as_ref()
+        let since = controller.suspended_since.filter(|_| controller.phase == ControllerPhase::Suspended)?;
+        Some(Self::new(since, &ActionTarget::controller(&controller.name), past))
     }
 
     /// Describes the next run, as HTML. `is_requested` says whether a person has asked for it meanwhile.
-    pub(super) fn next(&self, is_requested: bool) -> String {
+    pub(super) fn next(&self, is_requested: bool, times: (Instant, SystemTime)) -> String {
         let begin = if is_requested { "requested" } else { "suspended" };
-        let of = self.of_controller.then(|| "the controller is suspended".to_owned());
-        let facts: Vec<_> = of.into_iter().chain(self.since()).collect();
-        let facts = if facts.is_empty() { String::new() } else { format!(" <small>{}</small>", facts.join(", ")) };
-        format!("{begin} – runs after resume{facts}")
+        let of = if self.of_controller { "the controller is suspended, " } else { "" };
+        format!("{begin} – runs after resume <small>{of}{}</small>", self.since(times))
     }
 
-    /// Returns since when and by whom, as HTML, if it is known.
-    pub(super) fn since(&self) -> Option<String> {
-        self.by.as_ref().map(|by| format!("since {}, by {}", time(by.time), name(&by.user)))
+    /// Returns since when and by whom, as HTML.
+    pub(super) fn since(&self, (now, today): (Instant, SystemTime)) -> String {
+        let since = today.checked_sub(now.saturating_duration_since(self.since)).map(time).unwrap_or_default();
+        let by = self.by.as_ref().map_or_else(|| "the program".to_owned(), |by| name(&by.user));
+        format!("since {since}, by {by}")
     }
 }
 
 /// Returns whether a key has a suspension of its own.
 pub(super) fn is_suspended(controller: &ControllerStatus, key: &str) -> bool {
-    controller.suspended.iter().any(|suspended| suspended == key)
+    controller.suspended.iter().any(|(suspended, _)| suspended == key)
 }
 
 /// Returns the chips of a failed key.
@@ -70,10 +73,10 @@ pub(super) fn next_try(
     let suspension = Suspension::of_key(controller, &failed.key, data.past);
     match (suspension, failed.next_try) {
         (Some(suspension), _) if data.past.request(&target, true, Some(failed.since)).is_some() => {
-            ("wide", suspension.next(true))
+            ("wide", suspension.next(true, data.times()))
         }
         _ if failed.parked => ("n", DASH.to_owned()),
-        (Some(suspension), _) => ("wide", suspension.next(false)),
+        (Some(suspension), _) => ("wide", suspension.next(false, data.times())),
         (None, Some(next)) => {
             let rest = next.saturating_duration_since(data.now());
             ("n", format!("in {}", ahead(data.status.time_of_day, rest)))

@@ -82,6 +82,9 @@ fn of_controller(controller: &ControllerStatus, recent: &[Arc<RecentRun>], now: 
     let recent = &recent[recent.len().saturating_sub(most)..];
     let oldest = controller.oldest_waiting.as_ref();
     let due = controller.next_due.as_ref();
+    let since = |since: Instant| seconds(now.saturating_duration_since(since));
+    let suspensions = controller.suspended.iter().take(most);
+    let suspensions = suspensions.map(|(key, begin)| json!({ "key": key, "forSeconds": since(*begin) }));
     json!({
         "name": controller.name,
         "phase": controller.phase.to_string(),
@@ -118,7 +121,9 @@ fn of_controller(controller: &ControllerStatus, recent: &[Arc<RecentRun>], now: 
         "suspendedCount": controller.suspended.len(),
         "failing": failed(&controller.failing),
         "parked": failed(&controller.parked),
-        "suspended": controller.suspended.iter().take(most).collect::<Vec<_>>(),
+        "suspendedForSeconds": controller.suspended_since.map(since),
+        "suspended": controller.suspended.iter().take(most).map(|(key, _)| key).collect::<Vec<_>>(),
+        "suspensions": suspensions.collect::<Vec<_>>(),
         "recentRuns": recent.iter().map(|run| recent_run(run, now)).collect::<Vec<_>>(),
         "sources": controller.sources.iter().map(of_source).collect::<Vec<_>>(),
     })

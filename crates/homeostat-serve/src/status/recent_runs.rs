@@ -39,6 +39,11 @@ impl RecentRun {
     /// The number of keys whose first and last failures it keeps.
     pub(crate) const MOST_FAILING: usize = 1_000;
 
+    /// Returns the end of the run. `None` if it cannot be represented.
+    pub(crate) fn ended(&self) -> Option<Instant> {
+        self.started.checked_add(self.took)
+    }
+
     /// Returns the state of the key now.
     pub(crate) fn key_state(&self) -> KeyState {
         (self.key_state)()
@@ -191,7 +196,8 @@ impl RunLog {
         let before = failing.remove(&run.key);
         let mut forgotten = None;
         if run.outcome.error().is_some() {
-            let first = before.as_ref().filter(|_| run.attempt > 1).map_or(run, |before| &before.first);
+            // Also if the key was parked: a request begins no new series of failures.
+            let first = before.as_ref().map_or(run, |before| &before.first);
             let failures = KeyFailures { first: Arc::clone(first), last: Arc::clone(run) };
             failing.insert(run.key.clone(), failures);
             if failing.len() > RecentRun::MOST_FAILING {
@@ -292,14 +298,16 @@ mod tests {
         assert_eq!((list[0].took, list[0].thread.as_str()), (Duration::from_nanos(7), threads.lock()[&2].as_str()));
         assert_eq!(list[0].key_state(), KeyState::Idle);
 
-        for _ in 0..=RecentRun::MOST_FAILED {
+        for _ in 0..RecentRun::MOST_FAILED + 2 {
             run(BAD);
         }
         end.send(()).unwrap();
         vms.wait(&SLOW, Duration::MAX).unwrap();
         let list = log.list();
         let failed = list.iter().filter(|run| run.result() == "parked").count();
-        assert_eq!((list.len(), failed), (RecentRun::MOST + RecentRun::MOST_FAILED, RecentRun::MOST_FAILED));
+        // The first failure of the series stays.
+        let most_failed = RecentRun::MOST_FAILED + 1;
+        assert_eq!((list.len(), failed), (RecentRun::MOST + most_failed, most_failed));
         assert_eq!(list[0].key, SLOW.to_string(), "the list is in the order of the starts");
     }
 }

@@ -96,7 +96,7 @@ fn a_rerun_is_dropped_even_if_its_claim_ends_before_the_shutdown_reaches_it() {
         records.begin_shutdown(mode);
         records.end(index, Ending::Done, &now, &mut effects);
         let mut report = super::super::report::DrainReport::new();
-        records.report_dropped(&mut report, 1);
+        records.dropped.append_to(&mut report.dropped, 1);
         assert_eq!(report.dropped, [(key, super::super::request::DroppedRun::PendingRerun)], "{mode:?}");
     }
 }
@@ -141,7 +141,7 @@ fn a_report_adds_a_bounded_number_of_dropped_runs_per_step() {
     assert_eq!(count, KEYS as usize);
     let mut before = 0;
     while report.dropped.len() < count {
-        records.report_dropped(&mut report, count);
+        records.dropped.append_to(&mut report.dropped, count);
         assert!((1..=BATCH as usize).contains(&(report.dropped.len() - before)));
         before = report.dropped.len();
     }

@@ -40,7 +40,7 @@ fn a_user_suspends_resumes_and_retries_a_key() {
     program.run("bad");
     let reply = act(&program, KEY, "suspend");
     assert_eq!((reply.status.as_u16(), &reply.headers["location"]), (303, &KEY.parse().unwrap()));
-    assert_eq!(program.keys.status().suspended, ["\"bad\""]);
+    assert_eq!(program.keys.status().suspended[0].0, "\"bad\"");
     let page = program.get(KEY).1;
     assert!(page.contains("bad%22/resume\"") && !page.contains("bad%22/suspend\""), "{page}");
     assert!(page.contains("Last actions of people") && page.contains("<bdi>ada</bdi>"), "{page}");
@@ -61,7 +61,7 @@ fn a_key_that_only_ran_lately_can_be_suspended() {
     let page = KEY.replace("bad", "fine");
     assert_eq!(program.keys.queue().state("fine"), KeyState::Idle);
     assert_eq!(act(&program, &page, "suspend").status.as_u16(), 303);
-    assert_eq!(program.keys.status().suspended, ["\"fine\""]);
+    assert_eq!(program.keys.status().suspended[0].0, "\"fine\"");
 }
 
 #[test]
@@ -126,18 +126,39 @@ fn an_action_is_logged_with_its_user_and_client() {
 fn a_message_tells_the_action_and_its_user_for_a_short_time() {
     let program = program();
     program.run("bad");
+    let after_resume = "requested a run of this key: it begins after resume";
     for (page, action, words) in [
-        (KEY, "suspend", "suspended this key: no run starts before its resume"),
-        (KEY, "resume", "resumed this key"),
-        (CONTROLLER, "retry", "asked for runs of all failed keys"),
+        (KEY, "suspend", "<b>Done.</b> <bdi>ada</bdi> suspended this key: no run starts before its resume"),
+        (KEY, "retry", &format!("<b>Queued.</b> <bdi>ada</bdi> {after_resume}")),
+        (
+            CONTROLLER,
+            "suspend",
+            "<b>Done.</b> <bdi>ada</bdi> suspended this controller: no run starts before its resume",
+        ),
+        (
+            KEY,
+            "resume",
+            "<b>Done.</b> <bdi>ada</bdi> resumed this key; its runs begin after the resume of the controller",
+        ),
+        (KEY, "retry", &format!("<b>Queued.</b> <bdi>ada</bdi> {after_resume}")),
+        (
+            CONTROLLER,
+            "retry",
+            "<b>Queued.</b> <bdi>ada</bdi> requested runs of all failed keys: they begin after the resume of the controller",
+        ),
+        (CONTROLLER, "resume", "<b>Done.</b> <bdi>ada</bdi> resumed this controller"),
     ] {
         drop(act(&program, page, action));
-        let done = format!("role=\"status\"><b>Done.</b> <bdi>ada</bdi> {words} <small>");
-        assert!(program.get(page).1.contains(&done), "{action}");
-        assert!(!program.get("/").1.contains("<b>Done."), "only the page of the target tells it");
+        let notice = format!("role=\"status\">{words} <small>");
+        let shown = program.get(page).1;
+        assert!(shown.contains(&notice), "{action}: {shown}");
+        assert!(!program.get("/").1.contains("class=\"notice\""), "only the page of the target tells it");
     }
+    drop(act(&program, KEY, "retry"));
+    let ended = "<b>Done.</b> <bdi>ada</bdi> requested a run of this key: it has ended: ";
+    until("the page tells the end of the run", || program.get(KEY).1.contains(ended));
     program.clock.advance(Duration::from_secs(20));
-    assert!(!program.get(KEY).1.contains("<b>Done.") && !program.get(CONTROLLER).1.contains("<b>Done."));
+    assert!([KEY, CONTROLLER].iter().all(|page| !program.get(page).1.contains("class=\"notice\"")));
 }
 
 #[test]
@@ -188,4 +209,33 @@ fn the_page_of_a_failing_key_has_its_first_and_its_last_failure() {
     }
     let page = program.get(CONTROLLER).1;
     assert!(page.contains("<dt>Errors</dt><dd>2 of 2 runs since start (20"), "{page}");
+}
+
+#[test]
+fn a_run_names_the_person_that_asked_for_it_alone_or_with_all_failed_keys() {
+    let program = program();
+    let parked = KEY.replace("bad", "own-1");
+    program.run("own-1");
+    let runs = || program.keys.metrics().runs.runs();
+    for (number, page) in [(2, &*parked), (3, CONTROLLER)] {
+        program.clock.advance(Duration::from_secs(5));
+        drop(act(&program, page, "retry"));
+        until("the key has run again", || runs() == number && program.keys.metrics().runs.active == 0);
+        for page in [&*parked, CONTROLLER] {
+            let page = program.get(page).1;
+            let rows = page.split("id=\"runs\"").nth(1).unwrap().split("</section>").next().unwrap();
+            let of = |text: &str| u64::try_from(rows.matches(text).count()).unwrap();
+            assert_eq!((of("requested by <bdi>ada</bdi>"), of(">enqueued<")), (number - 1, 1), "{rows}");
+        }
+        let page = program.get(&parked).1;
+        assert!(page.contains("<dt>Last run</dt><dd>requested by <bdi>ada</bdi>, ended"), "{page}");
+        // The series of failures goes on.
+        assert!(page.contains(&format!("</span>, {number} tries in a row</dd>")), "{page}");
+        let first = page.split("<dt>First failure</dt>").nth(1).expect(&page).split("</dd>").next().unwrap();
+        assert!(first.contains(">00:00:00 UTC<"), "{first}");
+    }
+    program.clock.advance(Duration::from_secs(5));
+    program.run("own-1");
+    let page = program.get(&parked).1;
+    assert!(page.contains("<dt>Last run</dt><dd>enqueued, ended"), "the program asked for this run: {page}");
 }

@@ -47,7 +47,9 @@ fn a_key_of_a_suspended_controller_runs_after_resume_and_at_no_time() {
     program.run("bad");
     program.keys.suspend_all();
     for page in pages(&program) {
-        assert!(page.contains(&format!("{AFTER_RESUME} <small>the controller is suspended</small>")), "{page}");
+        let (_, since) =
+            page.split_once(&format!("{AFTER_RESUME} <small>the controller is suspended, since <time")).expect(&page);
+        assert!(since.split("</small>").next().unwrap().ends_with(">00:00:00 UTC</time>, by the program"), "{page}");
         assert!(!page.contains("in <span"), "{page}");
     }
     program.keys.resume_all();
@@ -201,6 +203,60 @@ fn pages_of_a_manager_without_actions_know_no_user() {
     program.run("bad");
     program.keys.suspend("bad".to_owned());
     for page in pages(&program) {
-        assert!(page.contains(AFTER_RESUME) && !page.contains("since <time"), "{page}");
+        assert!(page.contains(AFTER_RESUME) && page.contains("</time>, by the program<"), "{page}");
     }
+}
+
+#[test]
+fn each_waiting_key_has_a_page_that_tells_its_state() {
+    // The controller is not started, so keys wait.
+    let mut program = Program::new();
+    program.pages = program.pages_again().actions(&program.keys);
+    for number in 0..2_500 {
+        let key = number.to_string();
+        if number % 2 == 0 {
+            program.keys.enqueue(key);
+        } else {
+            program.keys.queue().enqueue_after(key, Duration::from_secs(90));
+        }
+    }
+    program.clock.advance(Duration::from_secs(30));
+    let page = |key: &str| program.get(&KEY.replace("bad", key));
+    let syncing = "<dt>Next run</dt><dd>once the first listings of the controller have completed";
+    for (key, state, waits) in
+        [("0", "waiting", "<dt>Waits</dt><dd>for <"), ("2468", "waiting", "<dt>Waits</dt><dd>for ")]
+    {
+        let (status, page) = page(key);
+        assert_eq!(status, 200, "{page}");
+        for part in [&format!("<span class=\"chip calm\">{state}</span>"), waits, syncing, "<button>Suspend</button>"] {
+            assert!(page.contains(part), "{part}: {page}");
+        }
+    }
+    let (status, delayed) = page("2469");
+    assert_eq!(status, 200);
+    assert!(delayed.contains("<span class=\"chip calm\">delayed</span>"), "{delayed}");
+    let next = delayed.split("<dt>Next run</dt><dd>in ").nth(1).expect(&delayed).split("</dd>").next().unwrap();
+    assert!(next.contains(">60 s<") || next.contains(">1 m 0 s<"), "{next}");
+    drop(act(&program, &KEY.replace("bad", "2469"), "suspend"));
+    assert_eq!(program.keys.status().suspended[0].0, "\"2469\"");
+    assert!(program.get("/search?q=2469").1.contains("Keys <small>1</small>"));
+
+    let (status, unknown) = page("x");
+    assert_eq!(status, 404);
+    assert!(unknown.contains("It does not run or wait: no run of it is due"), "{unknown}");
+}
+
+#[test]
+fn the_page_of_an_unknown_key_says_if_it_has_not_looked_at_all_keys() {
+    let program = Program::new();
+    let most = crate::page::known_keys::MOST_VISITED;
+    for number in 0..most {
+        program.keys.enqueue(number.to_string());
+    }
+    let page = || program.get(&KEY.replace("bad", "x"));
+    assert!(page().1.contains("It does not run or wait"));
+    program.keys.enqueue("one more".to_owned());
+    let (status, page) = page();
+    assert_eq!(status, 404);
+    assert!(page.contains("It may be waiting: this page looks at 100,000 keys of a controller"), "{page}");
 }

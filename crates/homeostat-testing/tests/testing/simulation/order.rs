@@ -96,7 +96,7 @@ fn order_of_a_status(seed: u64) -> (Vec<String>, Vec<SimulatedTurn>) {
     for key in KEYS {
         vms.suspend(key);
     }
-    keys.extend(vms.status().suspended);
+    keys.extend(vms.status().suspended.into_iter().map(|(key, _)| key));
     drop(vms);
     (keys, sim.trace())
 }
