@@ -335,8 +335,10 @@ impl<K: Key + Sync + fmt::Debug> ManagedController for ControllerState<K> {
     }
 
     fn stuck(&self) -> Vec<String> {
-        let runs = self.running(WorkerSlot::is_overdue).into_iter();
-        let runs = runs.map(|run| format!("{} has been running for {}", OneLine(&run.key), Rounded(run.elapsed)));
+        let runs = self.running(WorkerSlot::is_overdue).into_iter().map(|run| {
+            let (key, took, timeout) = (OneLine(&run.key), Rounded(run.elapsed), run.timeout.unwrap_or_default());
+            format!("{key} has been running for {took}, past its timeout of {}", Rounded(timeout))
+        });
         let sources = self.awaited_sources().into_iter().filter(|source| source.overdue);
         runs.chain(sources.map(|source| format!("{}: {}", OneLine(&source.name), source.overdue_text()))).collect()
     }

@@ -24,6 +24,8 @@ pub struct Setup<'a> {
     config: Cow<'a, Config>,
     /// The namespace of all watches that use the client of the config.
     namespace: Option<&'a str>,
+    /// Restricts the watches further.
+    query: Query,
     added: &'a mut Additions,
 }
 
@@ -54,7 +56,7 @@ enum WatchUse {
 
 impl<'a> Setup<'a> {
     pub(super) fn new(manager: &'a Manager, kind: &'a Kind, config: &'a Config, added: &'a mut Additions) -> Self {
-        Self { manager, kind, config: Cow::Borrowed(config), namespace: None, added }
+        Self { manager, kind, config: Cow::Borrowed(config), namespace: None, query: Query::all(), added }
     }
 
     /// Restricts the watches to one namespace.
@@ -67,7 +69,36 @@ impl<'a> Setup<'a> {
         // Another client may have other namespaces.
         let is_same = std::ptr::addr_eq(Arc::as_ptr(config.client()), Arc::as_ptr(self.config.client()));
         let namespace = self.namespace.filter(|_| is_same);
-        Setup { manager: self.manager, kind: self.kind, config: Cow::Owned(config), namespace, added: self.added }
+        let query = self.query.clone();
+        Setup {
+            manager: self.manager,
+            kind: self.kind,
+            config: Cow::Owned(config),
+            namespace,
+            query,
+            added: self.added,
+        }
+    }
+
+    /// Returns a set-up whose watches have only the objects that this query selects, for example by their labels.
+    ///
+    /// The query replaces that of an outer call. Without a namespace it keeps the namespace of the reconciler.
+    ///
+    /// ```
+    /// use homeostat_objects::sub::Setup;
+    /// use homeostat_objects::{Api, DynamicObject, Query};
+    /// use homeostat::BoxError;
+    ///
+    /// fn set_up(setup: &mut Setup<'_>, secrets: &Api<DynamicObject>) -> Result<(), BoxError> {
+    ///     let mut of_web = setup.with_query(Query::all().labels("app=web".parse()?));
+    ///     of_web.owned(secrets)?;
+    ///     let _watch = of_web.watch(secrets)?;
+    ///     Ok(())
+    /// }
+    /// ```
+    pub fn with_query(&mut self, query: Query) -> Setup<'_> {
+        let Setup { manager, kind, namespace, .. } = *self;
+        Setup { manager, kind, config: Cow::Borrowed(&*self.config), namespace, query, added: self.added }
     }
 
     /// Returns the manager of the controller.
@@ -92,7 +123,8 @@ impl<'a> Setup<'a> {
         &mut self.added.sources
     }
 
-    /// Returns the shared watch of these objects, starting it on first use. The watch alone enqueues nothing.
+    /// Returns the shared watch of these objects, starting it on first use. The watch alone enqueues nothing. Call
+    /// [`with_query`](Self::with_query) first to watch some of them only.
     ///
     /// The watch has the namespace of the reconciler. See
     /// [`ResourceReconciler::namespace`](super::ResourceReconciler::namespace) and
@@ -106,7 +138,8 @@ impl<'a> Setup<'a> {
     }
 
     fn query<U: Object>(&self, api: &Api<U>) -> Query {
-        Query::of_kind_in(api.kind(), self.namespace)
+        let own = Query::of_kind_in(api.kind(), self.query.namespace.as_deref().or(self.namespace));
+        Query { namespace: own.namespace, ..self.query.clone() }
     }
 
     /// Adds an index to the shared watch of these objects. `of` computes its values.

@@ -3,6 +3,7 @@
 //! does not call the set-up of its step.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crossbeam_channel::{Receiver, unbounded};
 use homeostat::{BoxError, Controller, Manager};
@@ -11,8 +12,11 @@ use homeostat_objects::sub::{
     IfThen, OverrideSetup, ResourceReconciler, Sequence, Setup, StashKey, SubContext, SubReconciler, SubResult,
     SuppressTransientErrors, SyncReconciler, TryCatch, While, WithConfig, WithFinalizer,
 };
-use homeostat_objects::{Api, DynamicObject, Ignore, Kind, MemoryClient, Object, ObjectKey, TrackRef, Tracker};
+use homeostat_objects::{
+    Api, Client, DynamicObject, Ignore, Kind, MemoryClient, Object, ObjectKey, Query, TrackRef, Tracker,
+};
 use parking_lot::Mutex;
+use serde_json::json;
 
 use crate::pages::{self, Page};
 use crate::support::{Thing, config, events, spy, step, things};
@@ -277,9 +281,38 @@ fn steps_with_ours_may_have_children_of_the_same_kind() {
     assert_eq!(sets_up(Sequence::new().then(child())), Ok(()));
     let apart = || child().ours(|_, page| page.metadata.name == "header");
     assert_eq!(sets_up(Sequence::new().then(apart()).then(children().ours(|_, _| true))), Ok(()));
-    let tracked = child().tracked(|_| homeostat_objects::Query::all(), |_, _| true);
+    let tracked = child().tracked(|_| Query::all(), |_, _| true);
     assert_eq!(sets_up(Sequence::new().then(child()).then(tracked)), Ok(()), "it has no owner reference");
-    let elsewhere: Arc<dyn homeostat_objects::Client> = Arc::new(MemoryClient::new());
+    let elsewhere: Arc<dyn Client> = Arc::new(MemoryClient::new());
     let remote = WithConfig::new(move |config: &Config| Ok(config.clone().with_client(elsewhere.clone())), child());
     assert_eq!(sets_up(Sequence::new().then(child()).then(remote)), Ok(()), "they are in another client");
+}
+
+#[test]
+fn a_set_up_with_a_query_watches_only_the_selected_objects() {
+    let client = spy();
+    let pages = Api::<DynamicObject>::of_kind(client.clone(), CONFIG_MAP);
+    for (name, namespace, app) in [("a", "default", "web"), ("b", "default", "db"), ("c", "other", "web")] {
+        let metadata = json!({"name": name, "namespace": namespace, "labels": {"app": app}});
+        client.create(&CONFIG_MAP, json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})).unwrap();
+    }
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let names = Arc::clone(&seen);
+    let step = SyncReconciler::new(|_: &SubContext<'_>, _: &mut Thing| on()).setup(move |setup| {
+        let web = || Query::all().labels("app=web".parse().unwrap());
+        for query in [Query::all(), web(), web().namespace("other")] {
+            let watch = setup.with_query(query).watch(&pages)?;
+            assert!(watch.store().wait_synced(Duration::from_secs(60)));
+            let mut keys: Vec<_> = watch.store().snapshot().into_iter().map(|(key, _)| key.to_string()).collect();
+            keys.sort();
+            names.lock().push(keys.join(" "));
+        }
+        Ok(())
+    });
+    let manager = Manager::builder().build().unwrap();
+    let (config, _) = config(&client);
+    let reconciler = ResourceReconciler::new("things", config, step).namespace("default");
+    drop(reconciler.setup(&manager).unwrap());
+    // The namespace of the reconciler holds unless the query has one.
+    assert_eq!(*seen.lock(), ["default/a default/b", "default/a", "other/c"]);
 }

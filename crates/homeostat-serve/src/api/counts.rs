@@ -20,9 +20,14 @@ pub(crate) struct KindCount {
 /// The number of stored objects of a kind.
 pub(crate) struct ObjectCount {
     pub(crate) all: usize,
-    /// The objects whose condition `Ready` is not `True`.
+    /// The number of objects whose condition `Ready` is not `True`.
     pub(crate) not_ready: usize,
+    /// The first of these.
+    pub(crate) first: Vec<SharedObject>,
 }
+
+/// The largest number of objects in [`ObjectCount::first`].
+const MOST_FIRST: usize = 20;
 
 /// Returns the condition `Ready` of an object.
 pub(crate) fn ready_condition(object: &SharedObject) -> Option<Value> {
@@ -43,7 +48,9 @@ impl ObjectApi {
                 let objects = client.list(kind, &Query::all())?.items;
                 let is_not_ready =
                     |object: &&SharedObject| ready_condition(object).is_some_and(|ready| ready["status"] != "True");
-                Ok(ObjectCount { all: objects.len(), not_ready: objects.iter().filter(is_not_ready).count() })
+                let of = || objects.iter().filter(is_not_ready);
+                let first = of().take(MOST_FIRST).cloned().collect();
+                Ok(ObjectCount { all: objects.len(), not_ready: of().count(), first })
             }),
         };
         stored.iter().filter(|kind| may_list(kind)).map(count).collect()

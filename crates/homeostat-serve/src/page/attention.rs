@@ -1,4 +1,4 @@
-//! The section *needs attention*: stuck runs, failing sources and failed keys.
+//! The section *needs attention*: stuck runs, failing sources, failed keys, and objects that are not ready.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
@@ -7,11 +7,15 @@ use super::data::{
     ChipColour, DASH, PageData, cell, chip, controller_link, detail, heading, key_link, row_name, table,
 };
 use super::escape::{line, name, path, source_name};
+use super::object_parts::{object_link, readiness};
+use super::objects;
 use super::suspension::{Suspension, failed_chips, is_suspended, next_try};
 use super::units::size;
+use crate::api::{KindCount, ObjectCount, full_name};
 use homeostat::controller::{ControllerPhase, ControllerStatus, FailedKey};
 use homeostat::manager::ManagerStatus;
 use homeostat::watch::SourceStatus;
+use homeostat_objects::SharedObject;
 
 /// The largest number of rows without a request for all.
 const MOST_ROWS: usize = 40;
@@ -24,6 +28,9 @@ const MOST_LINKS: usize = 20;
 
 /// The urgency of a parked key. Failing keys are less urgent, and all other troubles are more urgent.
 const PARKED: u8 = 3;
+
+/// The urgency of an object that is not ready. Its key may have a row too, which says more.
+const OBJECT: u8 = PARKED + 2;
 
 /// A row. The most urgent rows come first.
 pub(super) struct Trouble {
@@ -70,16 +77,23 @@ impl Trouble {
 }
 
 /// Adds the section.
-pub(super) fn section(out: &mut String, data: &PageData<'_>) {
-    let rows = most_urgent(rows(data), data.most(MOST_ROWS));
+pub(super) fn section(out: &mut String, data: &PageData<'_>, kinds: &[KindCount]) {
+    let mut parts = rows(data);
+    parts.extend(kinds.iter().filter_map(|kind| of_objects(kind, data)));
+    let rows = most_urgent(parts, data.most(MOST_ROWS));
     out.push_str("<section aria-labelledby=\"attention\">");
     if rows.is_empty() {
         out.push_str(&heading("attention", "Needs attention", ""));
         out.push_str("<p class=\"calm\">Nothing.</p></section>");
         return;
     }
-    out.push_str(&heading("attention", "Needs attention", &data.remark("attention", shown(&rows), count(data.status))));
-    table_of(out, "Failed keys, failing sources and overdue runs, the most urgent first", &rows, true, data);
+    out.push_str(&heading(
+        "attention",
+        "Needs attention",
+        &data.remark("attention", shown(&rows), count(data.status, kinds)),
+    ));
+    let caption = "Failed keys, failing sources, overdue runs and objects that are not ready, the most urgent first";
+    table_of(out, caption, &rows, true, data);
     out.push_str("</section>");
 }
 
@@ -124,8 +138,45 @@ pub(super) fn table_of(out: &mut String, caption: &str, rows: &[Trouble], has_pa
     out.push_str("</tbody></table>");
 }
 
-/// Returns the number of troubles, including keys without a row.
-pub(super) fn count(status: &ManagerStatus) -> usize {
+/// Returns the rows of the objects of a kind that are not ready. Many objects share a row.
+fn of_objects(KindCount { kind, count, .. }: &KindCount, data: &PageData<'_>) -> Option<Vec<Trouble>> {
+    let ObjectCount { not_ready, first, .. } = count.as_ref()?.as_ref().ok()?;
+    let page = path(&["objects", &full_name(kind)]);
+    let part = format!("<a href=\"{page}\">{}</a>", name(kind.name()));
+    let row = |object: &SharedObject| {
+        let ready = readiness(object);
+        let since = ready.since.and_then(|since| data.status.time_of_day.duration_since(since).ok());
+        Trouble {
+            lasts: since,
+            part: part.clone(),
+            subject: object_link(kind, &object.key()),
+            why: detail(&format!("object {kind} {}", object.key()), &ready.message),
+            ..Trouble::new(OBJECT, ready.chip, "", "")
+        }
+    };
+    let rows: Vec<_> = first.iter().map(row).collect();
+    if *not_ready < LEAST_GROUP {
+        return Some(rows);
+    }
+    let more = match not_ready - rows.len() {
+        0 => String::new(),
+        more => format!(" <a href=\"{page}\">and {} more</a>", size(more)),
+    };
+    let links = rows.iter().map(|row| row.subject.as_str()).collect::<Vec<_>>().join(" ");
+    let longest = rows.into_iter().max_by_key(|row| row.lasts)?;
+    Some(vec![Trouble {
+        count: *not_ready,
+        subject: format!(
+            "<details data-id=\"objects {}\"><summary>{} objects</summary>{links}{more}</details>",
+            line(&full_name(kind)),
+            size(*not_ready)
+        ),
+        ..longest
+    }])
+}
+
+/// Returns the number of troubles, including keys and objects without a row.
+pub(super) fn count(status: &ManagerStatus, kinds: &[KindCount]) -> usize {
     let of_controllers = status.controllers.iter().map(|controller| {
         let sources = controller.sources.iter().filter_map(|source| of_source(&controller.name, source)).count();
         let suspended = usize::from(waits_for_resume(controller));
@@ -133,7 +184,7 @@ pub(super) fn count(status: &ManagerStatus) -> usize {
         overdue + suspended + sources + controller.metrics.failing + controller.metrics.parked
     });
     let sources = status.sources.iter().filter_map(|source| of_source(&status.name, source)).count();
-    usize::from(status.failure.is_some()) + sources + of_controllers.sum::<usize>()
+    usize::from(status.failure.is_some()) + sources + of_controllers.sum::<usize>() + objects::not_ready(kinds)
 }
 
 /// Returns the rows of each part.

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::data::{ChipColour, DASH, PageData, cell, chip, heading, row_name, table};
+use super::data::{ChipColour, DASH, PageData, cell, chip, detail, heading, row_name, table};
 use super::escape::name;
 use crate::status::CheckResult;
 
@@ -51,11 +51,15 @@ pub(super) fn section(out: &mut String, data: &PageData<'_>) {
 }
 
 fn table_of(out: &mut String, rows: &[CheckRow<'_>]) {
-    table(out, "now", "Health checks", &[("", "check"), ("", "live"), ("", "ready")]);
+    table(out, "now", "Health checks", &[("", "check"), ("", "live"), ("", "ready"), ("why", "reason")]);
     for row in rows {
         row_name(out, name(row.name));
         cell(out, "", "live", result(row.live));
         cell(out, "", "ready", result(row.ready));
+        let failures = [row.live, row.ready].into_iter().flatten().filter_map(|result| result.failure.as_deref());
+        let mut reasons: Vec<_> = failures.collect();
+        reasons.dedup();
+        cell(out, "why", "reason", detail(&format!("check {}", row.name), &reasons.join("\n")));
         out.push_str("</tr>");
     }
     out.push_str("</tbody></table>");

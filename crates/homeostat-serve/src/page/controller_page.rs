@@ -145,6 +145,9 @@ fn figures(out: &mut String, controller: &ControllerStatus, data: &PageData<'_>)
     let mut fact = |name: &str, value: String| {
         let _ = write!(out, "<div><dt>{name}</dt><dd>{value}</dd></div>");
     };
+    if let Some(suspension) = Suspension::of_controller(controller, data.past) {
+        fact("Suspended", suspension.since(data.times()));
+    }
     if let Some((key, age)) = &controller.oldest_waiting {
         fact("Waits longest", format!("{} <small>for {}</small>", key_link(&controller.name, key), data.ago(*age)));
     }

@@ -157,14 +157,14 @@ impl StatusPages {
 
     fn overview(&self, request: &IncomingRequest, manager: &Manager) -> Reply {
         self.with_data(request, manager, |data| {
-            let tab = Tab::of(data.status, data.live, data.ready);
-            let mut live = String::new();
             let kinds = self.counts_for(&request.user);
+            let tab = Tab::of(data.status, &kinds, data.live, data.ready);
+            let mut live = String::new();
             summary::header(&mut live, data, &tab);
             summary::sections(&mut live, data, &kinds);
             live.push_str("<main id=\"main\">");
             summary::figures(&mut live, data.status);
-            attention::section(&mut live, data);
+            attention::section(&mut live, data, &kinds);
             controllers::section(&mut live, data);
             timeline::section(&mut live, data);
             sources::section(&mut live, data);

@@ -97,7 +97,7 @@ impl ObjectPage<'_> {
         let mut rows: Vec<_> = objects.iter().map(|object| (readiness(object), object)).collect();
         rows.sort_by_key(|(ready, _)| ready.rank);
         out.push_str(&heading("objects", "Objects", remark));
-        let heads = [("", "name"), ("", "ready"), ("", "reason"), ("n", "age"), ("", "namespace")];
+        let heads = [("", "name"), ("", "ready"), ("", "reason"), ("n", "age"), ("", "namespace"), ("why", "message")];
         table(out, "", "Objects", &heads);
         for (ready, object) in rows.into_iter().take(most) {
             let (namespace, created) = (object.namespace(), object.pointer("/metadata/creationTimestamp"));
@@ -107,6 +107,7 @@ impl ObjectPage<'_> {
             cell(out, "wide", "reason", dash(&ready.reason));
             cell(out, "n", "age", age(self.time, created.and_then(ValueRef::as_str)));
             cell(out, "", "namespace", dash(namespace));
+            cell(out, "why", "message", detail(&format!("object {}", object.key()), &ready.message));
             out.push_str("</tr>");
         }
         out.push_str("</tbody></table>");

@@ -31,6 +31,8 @@ pub(super) struct Readiness {
     pub(super) chip: String,
     pub(super) reason: String,
     pub(super) message: String,
+    /// The last change of the condition's status.
+    pub(super) since: Option<SystemTime>,
 }
 
 /// Returns the readiness of an object. It is empty if the object has no condition `Ready`.
@@ -44,7 +46,8 @@ pub(super) fn readiness(object: &SharedObject) -> Readiness {
         _ => (2, chip(ChipColour::Warn, "unknown")),
     };
     let [reason, message] = ["reason", "message"].map(|field| text(&condition, field).to_owned());
-    Readiness { rank, chip, reason, message }
+    let since = text(&condition, "lastTransitionTime").parse::<Timestamp>().ok().map(SystemTime::from);
+    Readiness { rank, chip, reason, message, since }
 }
 
 pub(super) fn text<'a>(value: &'a Value, field: &str) -> &'a str {

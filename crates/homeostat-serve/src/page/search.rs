@@ -7,6 +7,7 @@ use std::ops::ControlFlow;
 use super::controllers::phase;
 use super::data::{DASH, PageData, cell, controller_link, detail, heading, key_link, remark, row_name, table};
 use super::escape::{name, plain, segment, source_name};
+use super::event_pages::is_events;
 use super::key_page::KeyStatus;
 use super::known_keys::visit_keys;
 use super::object_parts::{object_link, readiness};
@@ -51,11 +52,20 @@ pub(super) fn contains(text: &str) -> impl Fn(&str) -> bool {
 /// Returns the stored objects of these kinds whose names contain a text. Kinds that cannot be listed have none.
 pub(super) fn find_objects(client: &dyn Client, kinds: &[Kind], text: &str) -> Vec<(Kind, SharedObject)> {
     let is_wanted = contains(text);
+    let wanted = text.trim().to_lowercase();
     let of_kind = |kind: &Kind| -> Vec<(Kind, SharedObject)> {
         let objects = client.list(kind, &Query::all()).map(|list| list.items).unwrap_or_default();
         objects.into_iter().filter(|object| is_wanted(object.name())).map(|object| (kind.clone(), object)).collect()
     };
-    kinds.iter().flat_map(of_kind).collect()
+    let mut found: Vec<_> = kinds.iter().flat_map(of_kind).collect();
+    found.sort_by_key(|(kind, object)| (is_events(kind), distance(&wanted, object.name())));
+    found
+}
+
+/// Returns how far a name is from a text in lower case: an exact match, the begin of the name, or a part of it.
+fn distance(wanted: &str, name: &str) -> u8 {
+    let name = name.to_lowercase();
+    if name == wanted { 0 } else { 2 - u8::from(name.starts_with(wanted)) }
 }
 
 /// Returns the part of the page that changes.
@@ -90,7 +100,10 @@ pub(super) fn live_part(
              at 100,000 keys of each controller.</p>",
         );
     } else {
-        keys(&mut out, data, found, most);
+        let wanted = text.trim().to_lowercase();
+        let mut found: Vec<_> = found.iter().collect();
+        found.sort_by_key(|((_, key), _)| distance(&wanted, plain(key)));
+        keys(&mut out, data, &found[..found.len().min(most)]);
     }
     out.push_str("</section>");
     if !objects.is_empty() {
@@ -149,13 +162,13 @@ fn parts(out: &mut String, data: &PageData<'_>, text: &str) {
     out.push_str("</tbody></table></section>");
 }
 
-fn keys(out: &mut String, data: &PageData<'_>, found: &FoundKeys, most: usize) {
+fn keys(out: &mut String, data: &PageData<'_>, found: &[(&(String, String), &KeyState)]) {
     table(out, "", "Keys", &[("", "key"), ("", "state"), ("", "controller"), ("why", "last error")]);
     let mut recent = BTreeMap::new();
-    for ((controller, key), state) in found.iter().take(most) {
+    for ((controller, key), state) in found {
         let runs = recent.entry(controller).or_insert_with(|| data.history.runs.of(controller));
         let status = data.status.controllers.iter().find(|status| status.name == *controller);
-        let status = status.map(|status| KeyStatus::new(status, runs, key, *state, data.past));
+        let status = status.map(|status| KeyStatus::new(status, runs, key, **state, data.past));
         row_name(out, key_link(controller, key));
         cell(out, "state", "state", status.as_ref().map_or_else(|| DASH.to_owned(), KeyStatus::chips));
         cell(out, "", "controller", controller_link(controller));

@@ -38,7 +38,7 @@ pub(super) fn sections(out: &mut String, data: &PageData<'_>, kinds: &[KindCount
     let (not_ready, failed) = (objects::not_ready(kinds), failed(data.live) + failed(data.ready));
     out.push_str("<nav class=\"sections\" aria-label=\"Sections\">");
     for (id, title, number, words) in [
-        ("attention", "Needs attention", attention::count(data.status), ""),
+        ("attention", "Needs attention", attention::count(data.status, kinds), ""),
         ("controllers", "Controllers", 0, ""),
         ("runs", "Running now", 0, ""),
         ("objects", "Objects", not_ready, " not ready"),
@@ -141,7 +141,7 @@ pub(super) fn figures(out: &mut String, status: &ManagerStatus) {
     count(out, "waiting", depth, "");
     figure(
         out,
-        "oldest waits",
+        "oldest wait",
         if depth == 0 { "–".to_owned() } else { ago(status.time_of_day, oldest) },
         class(depth, ""),
     );

@@ -43,6 +43,15 @@ impl Suspension {
         format!("{begin} – runs after resume <small>{of}{}</small>", self.since(times))
     }
 
+    /// Describes the next run in a row of a table. That the controller is suspended is said once, above.
+    fn next_in_row(&self, is_requested: bool, times: (Instant, SystemTime)) -> String {
+        match (self.of_controller, is_requested) {
+            (true, true) => "requested – runs after resume".to_owned(),
+            (true, false) => "suspended – runs after resume".to_owned(),
+            (false, _) => self.next(is_requested, times),
+        }
+    }
+
     /// Returns since when and by whom, as HTML.
     pub(super) fn since(&self, (now, today): (Instant, SystemTime)) -> String {
         let since = today.checked_sub(now.saturating_duration_since(self.since)).map(time).unwrap_or_default();
@@ -73,10 +82,10 @@ pub(super) fn next_try(
     let suspension = Suspension::of_key(controller, &failed.key, data.past);
     match (suspension, failed.next_try) {
         (Some(suspension), _) if data.past.request(&target, true, Some(failed.since)).is_some() => {
-            ("wide", suspension.next(true, data.times()))
+            ("wide", suspension.next_in_row(true, data.times()))
         }
         _ if failed.parked => ("n", DASH.to_owned()),
-        (Some(suspension), _) => ("wide", suspension.next(false, data.times())),
+        (Some(suspension), _) => ("wide", suspension.next_in_row(false, data.times())),
         (None, Some(next)) => {
             let rest = next.saturating_duration_since(data.now());
             ("n", format!("in {}", ahead(data.status.time_of_day, rest)))

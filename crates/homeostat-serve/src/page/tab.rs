@@ -2,6 +2,7 @@
 
 use super::attention::count;
 use super::escape::line;
+use crate::api::KindCount;
 use crate::status::{CheckResult, all_ok};
 use homeostat::manager::ManagerStatus;
 
@@ -43,8 +44,8 @@ impl Tab {
     }
 
     /// Returns the tab of the status page.
-    pub(super) fn of(status: &ManagerStatus, live: &[CheckResult], ready: &[CheckResult]) -> Self {
-        let troubles = count(status);
+    pub(super) fn of(status: &ManagerStatus, kinds: &[KindCount], live: &[CheckResult], ready: &[CheckResult]) -> Self {
+        let troubles = count(status, kinds);
         let words = match (all_ok(live), all_ok(ready)) {
             (true, true) => "live and ready",
             (true, false) => "live, not ready",

@@ -43,6 +43,13 @@ fn the_search_finds_known_keys_by_a_part_of_their_name() {
     let page = program.get("/search?q=bad").1;
     assert!(page.contains("Keys <small>2</small>"), "{page}");
     assert!(page.contains("/keys/v%3Cm%3E/%22bad%22\"") && page.contains("/keys/v%3Cm%3E/%22Badge%22\""), "{page}");
+    // The exact name is first.
+    for key in ["a bad", "badly"] {
+        program.run(key);
+    }
+    let page = program.get("/search?q=BAD").1;
+    let at = |key: &str| page.find(&format!("/keys/v%3Cm%3E/%22{key}%22\"")).expect(key);
+    assert!(at("bad") < at("Badge") && at("Badge") < at("badly") && at("badly") < at("a%20bad"), "{page}");
     let page = program.get("/search?q=%3Cscript%3E").1;
     assert!(page.contains("Keys <small>0</small>") && page.contains("&lt;script&gt;"), "{page}");
 }
@@ -92,8 +99,12 @@ fn the_page_names_the_program_its_version_and_each_check() {
     program.pages = pages;
     until("all else is ready", || program.get("/readyz?exclude=disk").0 == 200);
     let page = program.get("/").1;
-    for part in ["version <bdi>1.2.3&lt;b&gt;</bdi>", "Health checks <small>2 pass, 1 fail</small>", "<bdi>disk</bdi>"]
-    {
+    for part in [
+        "version <bdi>1.2.3&lt;b&gt;</bdi>",
+        "Health checks <small>2 pass, 1 fail</small>",
+        "<bdi>disk</bdi>",
+        "data-label=\"reason\">it is full</td>",
+    ] {
         assert!(page.contains(part), "{part}: {page}");
     }
     assert_eq!(program.json("/statusz")["process"]["version"], "1.2.3<b>");

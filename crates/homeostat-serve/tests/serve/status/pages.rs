@@ -297,7 +297,8 @@ fn objects_that_are_not_ready_come_first_and_are_linked_with_their_keys() {
         site["metadata"]["resourceVersion"] = client.create(&kind, site.clone()).unwrap().resource_version().into();
         client.update_status(&kind, site).unwrap();
     }
-    let api = ObjectApi::builder(client).serve(ServedResource::new(kind)).build().unwrap();
+    let api = ObjectApi::builder(client.clone()).serve(ServedResource::new(kind.clone())).build().unwrap();
+    let store = client;
     let manager = Manager::builder().build().unwrap();
     let reconcile = |_cx: &Context, _key: &String| -> Result<Action, BoxError> { Ok(Action::await_change()) };
     let controller = Controller::builder("site", reconcile).build().unwrap();
@@ -327,8 +328,26 @@ fn objects_that_are_not_ready_come_first_and_are_linked_with_their_keys() {
     let at = |name: &str| list.find(&format!("default/{name}\"")).unwrap();
     assert!(at("c-shop") < at("b-blog") && at("b-blog") < at("a-home"), "{list}");
     assert!(list.contains("data-label=\"reason\"><bdi>NoDisk</bdi>"), "{list}");
+    assert!(list.contains("data-label=\"message\">told</td>"), "{list}");
     let home = served.get_as("ada", "/").body;
     assert!(home.contains("<a href=\"#objects\">Objects</a> <b class=\"warn\">2 not ready</b>"), "{home}");
+    let attention = home.split("id=\"attention\">Needs attention <small>2</small>").nth(1).expect(&home);
+    let attention = attention.split("</section>").next().unwrap();
+    for part in ["c-shop\"", "b-blog\"", ">not ready</span>", ">unknown</span>", "data-label=\"why\">told</td>"] {
+        assert!(attention.contains(part) && !attention.contains("a-home"), "{part}: {attention}");
+    }
+    for name in ["d-chat", "e-mail"] {
+        let mut site = json!({
+            "apiVersion": "example.com/v1", "kind": "Site", "metadata": {"namespace": "default", "name": name},
+            "status": {"conditions": [{"type": "Ready", "status": "False", "message": "told"}]},
+        });
+        site["metadata"]["resourceVersion"] = store.create(&kind, site.clone()).unwrap().resource_version().into();
+        store.update_status(&kind, site).unwrap();
+    }
+    let home = served.get_as("ada", "/").body;
+    assert!(home.contains("Needs attention <small>4</small>"), "{home}");
+    let many = home.split("<summary>4 objects</summary>").nth(1).expect(&home).split("</details>").next().unwrap();
+    assert_eq!(many.matches("<a class=\"key\"").count(), 4, "{many}");
 
     let (key, object) = ("/keys/site/%22default%2Fc-shop%22", "/objects/sites.v1.example.com/default/c-shop");
     let shown = served.get_as("ada", key).body;
