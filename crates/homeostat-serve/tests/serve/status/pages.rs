@@ -4,9 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use homeostat::{Action, BoxError, Component, Context, Controller, Manager};
-use homeostat_objects::{Client, DynamicObject, EventRecorder, EventType, Kind, MemoryClient};
+use homeostat_objects::{
+    Capabilities, Client, ClientAnswer, ClientCall, ClientError, ClientLayer, DynamicObject, EventRecorder, EventType,
+    Kind, MemoryClient,
+};
 use homeostat_serve::{
-    Access, AccessTarget, ObjectApi, ObjectApiBuilder, ServedResource, Server, StatusPages, UserInfo,
+    Access, AccessTarget, ObjectApi, ObjectApiBuilder, ServedResource, Server, ServerBuilder, StatusPages, UserInfo,
 };
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::json;
@@ -365,4 +368,44 @@ fn objects_that_are_not_ready_come_first_and_are_linked_with_their_keys() {
     let found = served.get_as("ada", "/search?q=shop").body;
     assert!(found.contains(">not ready</span>") && found.contains("data-label=\"message\">told</td>"), "{found}");
     running.shutdown(Duration::from_secs(10)).unwrap();
+}
+
+/// A client whose lists need the network.
+struct Remote(MemoryClient);
+
+impl ClientLayer for Remote {
+    fn inner(&self) -> &dyn Client {
+        &self.0
+    }
+
+    fn call(&self, kind: &Kind, call: ClientCall<'_>) -> Result<ClientAnswer, ClientError> {
+        call.send(&self.0, kind)
+    }
+
+    fn around(&self, _inner: Arc<dyn Client>) -> Option<Arc<dyn Client>> {
+        None
+    }
+
+    fn declared_capabilities(&self) -> Capabilities {
+        self.0.capabilities().local(false)
+    }
+}
+
+#[test]
+fn the_whole_list_of_a_kind_over_the_network_says_that_there_is_more_without_a_link_to_itself() {
+    let kind = Kind::namespaced("example.com", "v1", "Site");
+    let client = MemoryClient::new();
+    for number in 0..1_001 {
+        let metadata = json!({"namespace": "default", "name": format!("site-{number}")});
+        client.create(&kind, json!({"apiVersion": "example.com/v1", "kind": "Site", "metadata": metadata})).unwrap();
+    }
+    let api = ObjectApi::builder(Arc::new(Remote(client))).serve(ServedResource::new(kind)).build().unwrap();
+    let manager = Manager::builder().build().unwrap();
+    let served = Site::served(StatusPages::new(&manager).unwrap().objects(&api), ServerBuilder::allow_anonymous);
+    let page = served.get("/objects/sites.v1.example.com").body;
+    assert!(page.contains(", and more <a href=\"?all=1#objects\">show all</a>"), "{page}");
+    let all = served.get("/objects/sites.v1.example.com?all=1").body;
+    let heading = all.split("<h2 id=\"objects\">").nth(1).expect(&all).split("</h2>").next().unwrap();
+    assert_eq!(heading, "Objects <small>1,000, and more</small>");
+    assert_eq!(all.matches("/objects/sites.v1.example.com/default/site-").count(), 1_000);
 }
