@@ -50,3 +50,19 @@ fn the_pages_of_the_guide_form_the_order_of_its_index() {
     let files = files.filter(|entry| entry.as_ref().unwrap().path().extension().is_some_and(|kind| kind == "md"));
     assert_eq!(files.count(), pages.len(), "the index lists each page");
 }
+
+#[test]
+fn the_pages_name_the_versions_of_the_clients_in_the_tests() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let read = |path: &str| fs::read_to_string(root.join(path)).unwrap();
+    let installed = read(".ci/clients.txt");
+    let pages = read("crates/homeostat-serve/src/guide/clients.md") + &read("crates/homeostat-nats/src/guide/nats.md");
+    let pages = pages.replace('`', "");
+    let python = ["kubernetes", "kopf", "kr8s", "lightkube", "easykube", "nats-py"].map(|name| (name, "=="));
+    for (name, sign) in python.into_iter().chain([("@kubernetes/client-node", "@")]) {
+        let version = installed.lines().find_map(|line| line.split_once(&format!(" {name}{sign}")));
+        let (_, version) = version.unwrap_or_else(|| panic!("{name} is not installed"));
+        let (short, _) = version.rsplit_once('.').unwrap();
+        assert!(pages.contains(&format!("{name} {short} ")), "no page names {name} {short}");
+    }
+}
