@@ -30,6 +30,12 @@ pub trait Kept: Clone + Serialize + DeserializeOwned + JsonSchema + Send + Sync 
 
 impl<T: Clone + Serialize + DeserializeOwned + JsonSchema + Send + Sync + 'static> Kept for T {}
 
+impl<T: Samples> Samples for Box<T> {
+    fn samples() -> Vec<Self> {
+        T::samples().into_iter().map(Self::new).collect()
+    }
+}
+
 fn without_reason(mut condition: Condition) -> Condition {
     condition.reason.clear();
     condition
@@ -259,9 +265,16 @@ pub mod flattened {
             )+};
         }
         each!(External Internal Adjacent Untagged Catch CatchMap Colour Mixed Probe Holder Open Nested);
-        to.samples::<Twice<External>>();
-        to.samples::<Flat<Flat<FlatOption<External>>>>();
-        to.samples::<FlatOption<Flat<FlatOption<Internal>>>>();
+        macro_rules! nested {
+            ($($of:ident)+) => {$(
+                to.samples::<FlatOption<Box<$of>>>();
+                to.samples::<Fields<FlatOption<Box<$of>>>>();
+                to.samples::<Flat<Flat<FlatOption<$of>>>>();
+                to.samples::<FlatOption<Flat<FlatOption<$of>>>>();
+                to.samples::<Twice<$of>>();
+            )+};
+        }
+        nested!(External Internal Adjacent Untagged);
     }
 }
 
