@@ -4,7 +4,7 @@
 //!
 //! A repeated write is refused, because its version is old: for its sender, that is a lost answer.
 //!
-//! Not covered: more than one fault; a member whose clock changes its rate; a group whose assignment was deleted.
+//! Not covered: two faults; a clock that changes its rate; a deleted assignment.
 
 mod world;
 
@@ -19,8 +19,8 @@ use crate::members::shards::ShardPlace;
 use homeostat_test_support::explore::{World, explore, explore_and_calm};
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
-/// How much a clock advances in a tick of true time, at most and at least. The ratio is that of a lease's duration and
-/// the renewal deadline: after two ticks the slow clock is at the deadline, and the fast one at the duration.
+/// How much a clock advances in a tick of true time, at most and at least. After two ticks, the slow clock is at the
+/// renewal deadline of a lease, and the fast one at its duration.
 const FAST: Duration = Duration::from_millis(7_500);
 const SLOW: Duration = Duration::from_secs(5);
 /// After two ticks of equal clocks a lease may be expelled, and the work of its member has ended.
@@ -65,7 +65,7 @@ fn divided(mut world: GroupWorld) -> GroupWorld {
     world
 }
 
-/// Returns the world of two members whose clocks have different rates. The slow one runs a key. Answers may be lost.
+/// Returns the world of two members, one with a slow clock. This member runs a key. Answers may be lost.
 fn with_clocks(mutation: Mutation, slow: usize) -> GroupWorld {
     let mut world = divided(GroupWorld::new(mutation, if slow == 0 { &[SLOW, FAST] } else { &[FAST, SLOW] }));
     world.loses_answers = true;

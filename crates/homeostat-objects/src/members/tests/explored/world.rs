@@ -39,7 +39,7 @@ struct Member {
     reading: Option<OldRead>,
     writes: Vec<MemberWrite>,
     announced: u64,
-    /// When a renewal without an answer was sent, and what it announces. The store has executed it.
+    /// A renewal without an answer: the time it was sent, and the number it announces. The store has executed it.
     renewal: Option<(Nanos, u64)>,
 }
 
@@ -56,7 +56,7 @@ pub(super) struct GroupWorld {
     /// The member and the number of the last run of each key.
     last: BTreeMap<usize, (usize, u64)>,
     faults_left: u8,
-    /// Whether the faults are those of renewals and of the writes of rounds. Otherwise they are old reads.
+    /// Whether renewals and writes fail. Otherwise reads are old.
     pub(super) loses_answers: bool,
 }
 
