@@ -292,6 +292,20 @@ impl Modules {
     }
 }
 
+/// Returns the file of a path that `read_crates` has made.
+fn file(path: &str) -> String {
+    let own_room = if room(path) == "sub" { "objects" } else { room(path) };
+    let Some((name, room)) = CRATES.iter().find(|(_, room)| *room == own_room) else {
+        return format!("src/{path}.rs");
+    };
+    let rest = match path.strip_prefix(room) {
+        Some("/mod") => "lib",
+        Some(rest) => &rest[1..],
+        None => path,
+    };
+    format!("crates/{}/src/{rest}.rs", name.replace('_', "-"))
+}
+
 /// Returns the violations in these sources, one line each.
 fn faults(sources: &[Source]) -> Vec<String> {
     let modules = Modules::new(sources);
@@ -299,23 +313,22 @@ fn faults(sources: &[Source]) -> Vec<String> {
     let mut uses: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for source in sources {
         let Source { path, total, lines } = source;
+        let file = file(path);
         let own_floor = floor(room(path));
         if own_floor.is_none() && path != ROOT {
-            faults.push(format!(
-                "src/{path}.rs: is in no room; put it into a folder of FLOORS in tests/it/project/tidy.rs"
-            ));
+            faults.push(format!("{file}: is in no room; put it into a folder of FLOORS in tests/it/project/tidy.rs"));
         }
         if source.is_test() {
             continue;
         }
         if *total > MOST_LINES {
-            faults.push(format!("src/{path}.rs: has {total} lines, of at most {MOST_LINES}"));
+            faults.push(format!("{file}: has {total} lines, of at most {MOST_LINES}"));
         }
         for (number, line) in lines {
             for (name, owner) in RESERVED {
                 let own_locks = name == "parking_lot" && path.ends_with("/sync");
                 if line.contains(name) && !is_in(path, owner) && !own_locks {
-                    faults.push(format!("src/{path}.rs:{number}: names `{name}`, which only {owner} may"));
+                    faults.push(format!("{file}:{number}: names `{name}`, which only {owner} may"));
                 }
             }
         }
@@ -324,7 +337,7 @@ fn faults(sources: &[Source]) -> Vec<String> {
         let is_pure = PURE.iter().any(|pure| is_in(path, pure));
         for (number, used) in source.paths() {
             let mut fault = |text: String| {
-                faults.push(format!("src/{path}.rs:{number}: uses `{}`, {text}", used.replace('/', "::")));
+                faults.push(format!("{file}:{number}: uses `{}`, {text}", used.replace('/', "::")));
             };
             let other = room(&used);
             let Some(other_floor) = floor(other) else {
@@ -362,7 +375,7 @@ fn namesakes(sources: &[Source]) -> Vec<String> {
             // One file may define a type once for each platform. Each crate has its README.
             let other = *first.entry(name).or_insert(path);
             if other != path && name != "Readme" {
-                faults.push(format!("src/{path}.rs:{number}: defines `{name}`, and so does src/{other}.rs"));
+                faults.push(format!("{}:{number}: defines `{name}`, and so does {}", file(path), file(other)));
             }
         }
     }
@@ -391,7 +404,7 @@ fn circles(mut graph: BTreeMap<String, BTreeSet<String>>) -> Vec<String> {
     }
     rooms
         .into_iter()
-        .map(|(room, uses)| format!("src/{room}: files use each other in a circle: {}", uses.join("; ")))
+        .map(|(room, uses)| format!("room {room}: files use each other in a circle: {}", uses.join("; ")))
         .collect()
 }
 
@@ -533,7 +546,7 @@ fn no_file_names_a_package_registry() {
 #[test]
 fn broken_rules_are_found() {
     let long = "fn f() {}\n".repeat(MOST_LINES + 1);
-    let cases: [(&str, &str, &[&str]); 14] = [
+    let cases: [(&str, &str, &[&str]); 15] = [
         ("queue/state", "use super::request::EnqueueMethod;\nuse crate::base::time::Nanos;\n", &[]),
         (
             "queue/state",
@@ -584,7 +597,16 @@ fn broken_rules_are_found() {
         (
             "objects/mod",
             "pub use crate::sub::Stash;\nuse crate::testing::Simulation;",
-            &["src/objects/mod.rs:2: uses `testing::Simulation`, and testing is on floor 8, objects on 6"],
+            &[
+                "crates/homeostat-objects/src/lib.rs:2: uses `testing::Simulation`, and testing is on floor 8, objects on 6",
+            ],
+        ),
+        (
+            "sub/steps/mod",
+            "use crate::kubernetes::client::Client;",
+            &[
+                "crates/homeostat-objects/src/sub/steps/mod.rs:1: uses `kubernetes::client::Client`, and kubernetes is on floor 7, sub on 7",
+            ],
         ),
         ("base/error", &long, &["src/base/error.rs: has 451 lines, of at most 450"]),
     ];
@@ -622,7 +644,7 @@ fn circles_are_found_through_re_exports() {
         assert_eq!(
             faults(&room(claim)),
             [
-                "src/queue: files use each other in a circle: queue/claim uses queue/shared; queue/shared uses queue/claim"
+                "room queue: files use each other in a circle: queue/claim uses queue/shared; queue/shared uses queue/claim"
             ],
             "{claim}"
         );
