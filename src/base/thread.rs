@@ -1,12 +1,12 @@
 //! Threads. The only file that spawns them.
 
 use std::any::Any;
+#[cfg(all(target_os = "linux", not(loom)))]
+use std::collections::VecDeque;
 use std::fmt;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-#[cfg(all(target_os = "linux", not(loom)))]
-use std::{collections::VecDeque, ffi::CString};
 
 #[cfg(all(test, loom))]
 use loom::thread;
@@ -140,10 +140,8 @@ const ROLES: &str =
 /// Renames this thread for the system. Panic messages still show its full name.
 #[cfg(all(target_os = "linux", not(loom)))]
 fn show_to_the_system(name: &str) {
-    if let Ok(name) = CString::new(system_name(name)) {
-        // On failure, only tools that list threads are affected.
-        let _ = rustix::thread::set_name(&name);
-    }
+    // Without this file, only tools that list threads are affected.
+    let _ = std::fs::write("/proc/thread-self/comm", system_name(name));
 }
 
 /// Returns the name of a thread for the system. Linux keeps the first 15 bytes, so role and number come first.
