@@ -133,6 +133,7 @@
 //! elector-watchdog  ends the term in time if the renewal hangs
 //! pool-0 … pool-n   run the reconcilers of all controllers, and resync them
 //! pool-timer        ends the delays of all controllers, cancels runs and polls at their deadline
+//! pool-0-deadline   runs the callbacks and the report of a run that has passed its deadline, then ends
 //! per producer      a poller, a polled watch, a function of yours
 //! ```
 //!

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::clock::{Clock, Wake};
+use super::clock::Clock;
 use super::error::BoxError;
 use super::thread::shielded;
 use super::time::Nanos;
@@ -46,7 +46,7 @@ impl End {
             end.parts == 0
         });
         if is_last {
-            self.wake();
+            self.change(|_| ());
         }
         is_last
     }

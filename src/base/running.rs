@@ -20,7 +20,7 @@ use super::time::Rounded;
 /// Two pollers as one component:
 ///
 /// ```
-/// use homeostat::base::{EndError, EndHook, RunningStatus, Runnable};
+/// use homeostat::base::{EndError, EndHook, RunningPhase, RunningStatus, Runnable};
 /// use homeostat::watch::SourceHandle;
 /// use homeostat::{BoxError, Component, Manager, Poller, Running, WorkQueue};
 /// use std::{convert::Infallible, sync::Arc, time::Duration};
@@ -46,7 +46,7 @@ use super::time::Rounded;
 ///     }
 ///     fn status(&self) -> RunningStatus {
 ///         let [one, other] = self.0.each_ref().map(Runnable::status);
-///         RunningStatus::new("pair", one.phase, one.threads.into_iter().chain(other.threads))
+///         RunningStatus::new("pair", one.phase != RunningPhase::Running, one.threads.into_iter().chain(other.threads))
 ///     }
 ///     fn on_end(&self, hook: EndHook) {
 ///         self.0.iter().for_each(|poller| poller.on_end(Arc::clone(&hook)));
@@ -111,8 +111,8 @@ pub trait Runnable: Send + Sync {
     /// ended already.
     ///
     /// Call the hook also when this has [failed](Self::failure). It may be called more often, for example at the end of
-    /// each part. A manager asks for the failure and the end only after such a call, and once each when it stops and
-    /// aborts everything.
+    /// each part. The hook must return at once: it runs on any thread, such as the thread that stops this. A manager
+    /// asks for the failure and the end only after such a call, and once each when it stops and aborts everything.
     fn on_end(&self, hook: EndHook);
 
     /// Returns why this failed. `None` if it has not failed. Default: `None`.
@@ -147,9 +147,16 @@ pub struct RunningStatus {
 }
 
 impl RunningStatus {
-    /// Creates a status.
-    pub fn new(name: impl Into<String>, phase: RunningPhase, threads: impl IntoIterator<Item: Into<String>>) -> Self {
-        Self { name: name.into(), phase, threads: threads.into_iter().map(Into::into).collect() }
+    /// Creates a status, given the threads that have not ended. Without such threads, the phase is
+    /// [`Ended`](RunningPhase::Ended).
+    pub fn new(name: impl Into<String>, is_stopping: bool, threads: impl IntoIterator<Item: Into<String>>) -> Self {
+        let threads: Vec<_> = threads.into_iter().map(Into::into).collect();
+        let phase = match (threads.is_empty(), is_stopping) {
+            (true, _) => RunningPhase::Ended,
+            (false, true) => RunningPhase::Stopping,
+            (false, false) => RunningPhase::Running,
+        };
+        Self { name: name.into(), phase, threads }
     }
 }
 
@@ -163,18 +170,6 @@ pub enum RunningPhase {
     Stopping,
     /// All threads have ended.
     Ended,
-}
-
-impl RunningPhase {
-    /// Returns the phase, given the names of the threads that have not ended.
-    #[must_use]
-    pub fn of(stopping: bool, threads: &[String]) -> Self {
-        match (threads.is_empty(), stopping) {
-            (true, _) => Self::Ended,
-            (false, true) => Self::Stopping,
-            (false, false) => Self::Running,
-        }
-    }
 }
 
 impl fmt::Display for RunningPhase {

@@ -134,8 +134,8 @@ impl ThreadOptions {
 
 /// Roles in thread names. The system sees them before the rest of the name.
 #[cfg(all(target_os = "linux", not(loom)))]
-const ROLES: &str =
-    "accept connection driver elector history member pool reader sockets source subscription timer watchdog writer";
+const ROLES: &str = "accept connection deadline driver elector history member pool reader sockets source subscription timer \
+    watchdog writer";
 
 /// Renames this thread for the system. Panic messages still show its full name.
 #[cfg(all(target_os = "linux", not(loom)))]
@@ -318,6 +318,7 @@ mod tests {
             ("appliance-pool-0", "pool-0-appliance"),
             ("appliance-pool-watchdog", "pool-watchdog-appliance"),
             ("vms-control-0", "0-vms-control"),
+            ("pool-0-deadline", "0-deadline-pool"),
             ("vms-subscription-1-0", "sub-1-0-vms"),
             ("vms-source-2-0", "source-2-0-vms"),
             ("warehouse-orders-reader", "reader-warehouse-orders"),

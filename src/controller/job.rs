@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::failed_keys::FailedKey;
 use super::observers::{EndedRun, RunOutcome};
 use super::state::ControllerState;
-use crate::base::group::Overrun;
+use crate::base::group::SeenRun;
 use crate::base::sync::Mutex;
 use crate::base::text::bounded;
 use crate::base::time::Nanos;
@@ -57,7 +57,7 @@ impl<K: Key + Sync + fmt::Debug> RunHooks<K> for Arc<ControllerState<K>> {
     const TIMED: bool = true;
 
     fn is_shut(&self) -> bool {
-        !ControllerState::takes_keys(self) || self.wants_resync()
+        !ControllerState::takes_keys(self) || self.wants_chores()
     }
 
     fn take_token(&self) -> bool {
@@ -185,8 +185,8 @@ impl<K: Key + Sync + fmt::Debug> ControllerJob<K> {
 impl<K: Key + Sync + fmt::Debug> Job for ControllerJob<K> {
     fn serve(&self, turn: &PoolTurn<'_>) {
         let state = self.state();
-        if state.wants_resync() {
-            state.resync();
+        if state.wants_chores() {
+            state.do_chores();
         }
         let mut runner = self.runner(turn);
         runner.serve(turn, || state.queue.shared.try_dequeue(|| !state.takes_keys()));
@@ -194,7 +194,7 @@ impl<K: Key + Sync + fmt::Debug> Job for ControllerJob<K> {
     }
 
     fn has_work(&self) -> bool {
-        self.state().queue.shared.has_ready() || self.state().wants_resync()
+        self.state().queue.shared.has_ready() || self.state().wants_chores()
     }
 
     fn not_before(&self) -> Nanos {
@@ -216,7 +216,7 @@ impl<K: Key + Sync + fmt::Debug> Job for ControllerJob<K> {
         }
     }
 
-    fn overrun(&self, overrun: &Overrun<'_>) {
+    fn overrun(&self, overrun: &SeenRun) {
         let ControllerState { name, queue, timeout, overruns, .. } = self.state();
         report_overrun(name, &queue.shared, timeout.unwrap_or_default(), overruns, overrun);
     }

@@ -34,6 +34,7 @@ use self::sources::SourceStart;
 use self::state::{ControllerState, Started};
 use crate::base::error::StartError;
 use crate::base::running::Running;
+use crate::base::sync::Mutex;
 use crate::base::thread::ThreadOptions;
 use crate::queue::Key;
 use crate::run::pool::WorkerPool;
@@ -191,7 +192,8 @@ impl<K: Key + Sync + fmt::Debug> Controller<K> {
             // Locked, so that a change of the limit either happens before the start or reaches the pool.
             let max_concurrent = state.max_concurrent.lock();
             let membership = pool.pool.join(ControllerJob::new(&state, reconcile, policy), *max_concurrent);
-            let started = Started { membership, control: pool.timer.waker(), debounce, options };
+            let part = Mutex::new(Some(state.end.part()));
+            let started = Started { part, membership, control: pool.timer.waker(), debounce, options };
             Arc::clone(state.started.get_or_init(|| Arc::new(started)))
         };
         state.set_conditions(|conditions| conditions.leading = leading);
@@ -208,7 +210,6 @@ impl<K: Key + Sync + fmt::Debug> Controller<K> {
                 sync_timeout,
                 sync_until: now.after(sync_timeout),
                 resynced: now,
-                _part: state.end.part(),
             };
             let thread = control_thread(name);
             started.control.add(&thread, task).map_err(|error| StartError::thread(&thread, error))

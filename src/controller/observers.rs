@@ -87,7 +87,7 @@ pub struct EndedRun<'a> {
 }
 
 /// Observes runs.
-pub(super) type RunObserver = Arc<dyn Fn(&EndedRun<'_>) + Send + Sync>;
+pub(crate) type RunObserver = Arc<dyn Fn(&EndedRun<'_>) + Send + Sync>;
 
 /// The observers of one controller.
 pub(super) struct RunObservers {

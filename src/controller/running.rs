@@ -1,13 +1,13 @@
 //! The running parts of a controller: its sources, its control task, its resyncs, and its end.
 //!
-//! The control task runs on the timer thread of the pool. It waits for the initial listings, and requests resyncs. A
-//! resync calls mappings, which are user code. Therefore a thread of the pool runs it, before it takes keys of the
-//! controller.
+//! The control task runs on the timer thread of the pool. It waits for the initial listings, requests resyncs, and
+//! handles a failure aside. Chores run user code: a resync calls mappings, and keys that the timer has forgotten are
+//! dropped. Therefore a thread of the pool does the chores, before it takes keys of the controller.
 //!
 //! # Invariants
 //!
-//! - One thread at a time resyncs. A request during a resync leads to another resync.
-//! - While a resync is wanted, a thread that serves the controller ends its turn after a run. A busy controller is
+//! - One thread at a time does chores. A request during a resync leads to another resync.
+//! - While a chore is wanted, a thread that serves the controller ends its turn after a run. A busy controller is
 //!   therefore resynced, and resyncs that follow each other at once leave time for runs.
 
 use std::fmt;
@@ -17,8 +17,10 @@ use std::time::Duration;
 
 use super::handle::ControllerHandle;
 use super::sources::{SourceStart, Syncing, Target};
-use super::state::{ControllerState, RESYNC_ACTIVE, RESYNC_ALL, RESYNC_SELECTED, RunConditions, Started};
-use crate::base::end::{EndHook, EndPart};
+use super::state::{
+    CHORES_ACTIVE, ControllerState, DROP_KEYS, LOG_SYNCED, RESYNC_ALL, RESYNC_SELECTED, RunConditions, Started,
+};
+use crate::base::end::EndHook;
 use crate::base::error::{BoxError, EndError, StartError};
 use crate::base::running::{Runnable, Running, RunningPhase, RunningStatus};
 use crate::base::sync::atomic::Ordering::SeqCst;
@@ -43,12 +45,17 @@ pub(super) struct ControllerBody<K: Key> {
 impl<K: Key> ControllerBody<K> {
     /// Joins the threads that have ended. Returns the names of the others.
     fn join_ended(&mut self) -> Vec<String> {
-        let mut threads = self.state.sources.join_ended();
-        let control = self.control_thread();
-        if control.is_none() {
+        self.state.sources.join_ended();
+        if self.state.end.is_empty() {
             self.control.take().into_iter().for_each(Joiner::join);
         }
-        threads.extend(control);
+        self.threads()
+    }
+
+    /// Returns the names of the threads that have not ended.
+    fn threads(&self) -> Vec<String> {
+        let mut threads = self.state.sources.threads();
+        threads.extend(self.control_thread());
         threads.extend(self.started.membership.slots().iter().map(|slot| slot.name.clone()));
         threads
     }
@@ -138,11 +145,7 @@ impl<K: Key> Runnable for ControllerBody<K> {
     }
 
     fn status(&self) -> RunningStatus {
-        let mut threads = self.state.sources.threads();
-        threads.extend(self.control_thread());
-        threads.extend(self.started.membership.slots().iter().map(|slot| slot.name.clone()));
-        let phase = RunningPhase::of(self.state.is_stopped(), &threads);
-        RunningStatus::new(self.state.name.as_str(), phase, threads)
+        RunningStatus::new(self.state.name.as_str(), self.state.is_stopped(), self.threads())
     }
 
     fn on_end(&self, hook: EndHook) {
@@ -321,13 +324,11 @@ pub(super) struct ControlTask<K: Key> {
     pub(super) sync_until: Nanos,
     /// The time of the last resync, or of the start.
     pub(super) resynced: Nanos,
-    /// Dropped last: the controller may end then.
-    pub(super) _part: EndPart,
 }
 
 impl<K: Key> Task for ControlTask<K> {
     fn step(&mut self, now: Nanos) -> Next {
-        let state = &*self.state;
+        let state = &self.state;
         let RunConditions { synced, stopped, .. } = state.conditions();
         if stopped {
             return Next::Finished;
@@ -345,39 +346,52 @@ impl<K: Key> Task for ControlTask<K> {
             };
             if let Some(error) = error {
                 // Checked after the sources: a manager closes all controllers before it stops the first watch.
-                if !state.is_stopped() {
-                    state.fail(error.into());
+                if let Some(started) = state.started.get().filter(|_| !state.is_stopped()) {
+                    state.close();
+                    let (failing, part) = (Arc::clone(state), state.take_part());
+                    started.control.call_aside(&control_thread(&state.name), move || {
+                        failing.fail(error.into());
+                        drop(part);
+                    });
                 }
                 return Next::Finished;
             }
-            let controller = state.name.as_str();
-            log::info!(controller; "{controller}: all sources are synced");
             state.set_conditions(|conditions| conditions.synced = true);
+            state.request_chore(LOG_SYNCED);
             state.waiters.settle(None);
         }
         let interval = *state.resync.lock();
         if interval.is_some_and(|interval| now >= self.resynced.after(interval)) {
             self.resynced = now;
-            state.request_resync(RESYNC_ALL);
+            state.request_chore(RESYNC_ALL);
         }
         Next::At(interval.map_or(Nanos::NEVER, |interval| self.resynced.after(interval)))
     }
 }
 
 impl<K: Key> ControllerState<K> {
-    /// Runs the wanted resyncs, once. A panic fails the controller.
-    pub(super) fn resync(&self) {
-        let begin = |flags| (1..RESYNC_ACTIVE).contains(&flags).then_some(RESYNC_ACTIVE);
-        if let Ok(flags) = self.resyncs.fetch_update(SeqCst, SeqCst, begin) {
-            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.run_resync(flags))) {
+    /// Does the wanted chores, once. A panic of a resync fails the controller.
+    pub(super) fn do_chores(&self) {
+        let begin = |flags| (1..CHORES_ACTIVE).contains(&flags).then_some(CHORES_ACTIVE);
+        if let Ok(flags) = self.chores.fetch_update(SeqCst, SeqCst, begin) {
+            if flags & LOG_SYNCED != 0 {
+                let controller = self.name.as_str();
+                log::info!(controller; "{controller}: all sources are synced");
+            }
+            if flags & DROP_KEYS != 0 {
+                self.drop_forgotten();
+            }
+            if flags & (RESYNC_ALL | RESYNC_SELECTED) != 0
+                && let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.resync(flags)))
+            {
                 let (controller, message) = (self.name.clone(), panic_message(&*panic).to_owned());
                 self.fail(ControllerError::Panicked { controller, message }.into());
             }
-            self.resyncs.fetch_and(!RESYNC_ACTIVE, SeqCst);
+            self.chores.fetch_and(!CHORES_ACTIVE, SeqCst);
         }
     }
 
-    fn run_resync(&self, flags: u8) {
+    fn resync(&self, flags: u8) {
         let is_selective = flags & RESYNC_SELECTED != 0;
         if is_selective {
             self.sources.for_each(|source| source.trigger());

@@ -195,11 +195,6 @@ impl SourceEntries {
         self.entries.retain(|entry| !entry.removed || entry.running.is_some());
         taken
     }
-
-    /// Returns the names of the threads that have not ended.
-    fn threads(&self) -> Vec<String> {
-        self.running().flat_map(|source| source.running.status().threads).collect()
-    }
 }
 
 impl RunningSource {
@@ -326,7 +321,7 @@ impl SourceList {
 
     /// Returns the names of the threads that have not ended.
     pub(super) fn threads(&self) -> Vec<String> {
-        self.0.lock().threads()
+        self.0.lock().running().flat_map(|source| source.running.status().threads).collect()
     }
 
     /// Sets the period of all pollers. Returns whether there are any.
@@ -353,14 +348,10 @@ impl SourceList {
         join(sources);
     }
 
-    /// Joins the ended sources. Returns the names of the other sources' threads.
-    pub(super) fn join_ended(&self) -> Vec<String> {
-        let (ended, threads) = {
-            let mut list = self.0.lock();
-            (list.take(RunningSource::has_ended), list.threads())
-        };
+    /// Joins the ended sources.
+    pub(super) fn join_ended(&self) {
+        let ended = self.0.lock().take(RunningSource::has_ended);
         join(ended);
-        threads
     }
 }
 

@@ -19,18 +19,18 @@ use super::sources::{AcceptedChanges, SourceList};
 use super::waiters::{KeyWaiters, WaitError};
 use crate::base::cancel::CancellationToken;
 use crate::base::clock::Clock;
-use crate::base::end::End;
+use crate::base::end::{End, EndPart};
 use crate::base::sync::Mutex;
 use crate::base::sync::atomic::Ordering::SeqCst;
-use crate::base::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize};
+use crate::base::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize};
 use crate::base::task_thread::TaskWaker;
-use crate::base::thread::ThreadOptions;
+use crate::base::thread::{ThreadOptions, shielded};
 use crate::base::time::Nanos;
 use crate::queue::{FastState, Key, KeyState, QueueHooks, Shutdown, WorkQueue, WorkQueueBuilder};
 use crate::run::error::{BoxError, Chain};
 use crate::run::fence::Fence;
 use crate::run::gate::{Gate, Gates, ResyncForGates, TakenKey};
-use crate::run::metrics::{Counter, RunCounters};
+use crate::run::metrics::RunCounters;
 use crate::run::pool::Membership;
 
 /// The conditions under which a controller takes keys. All must hold.
@@ -56,8 +56,12 @@ impl RunConditions {
 pub(super) const RESYNC_ALL: u8 = 1;
 /// The flag of a wanted resync of the keys that the gates select.
 pub(super) const RESYNC_SELECTED: u8 = 2;
-/// The flag of a resync that a thread runs now.
-pub(super) const RESYNC_ACTIVE: u8 = 4;
+/// The flag of forgotten keys that are to be dropped.
+pub(super) const DROP_KEYS: u8 = 4;
+/// The flag of the log line about the initial listings.
+pub(super) const LOG_SYNCED: u8 = 8;
+/// The flag of chores that a thread does now.
+pub(super) const CHORES_ACTIVE: u8 = 16;
 
 /// Creates a gate for its controller.
 pub(super) type NewGate<K> = Box<dyn FnOnce(&WorkQueue<K>, &ResyncForGates) -> Arc<dyn Gate> + Send>;
@@ -88,8 +92,10 @@ pub(super) struct ControllerState<K: Key> {
     pub(super) observers: RunObservers,
     /// The gates of the settings and of the watches.
     pub(super) gates: Gates,
-    /// The flags of wanted and active resyncs.
-    pub(super) resyncs: AtomicU8,
+    /// The flags of wanted and active chores: they run user code, or log.
+    pub(super) chores: AtomicU8,
+    /// The keys that the timer has forgotten, until they are dropped.
+    pub(super) forgotten: Mutex<Vec<K>>,
     /// The changes that the sources had accepted after the last resync of selected keys.
     pub(super) selected: Mutex<AcceptedChanges>,
     pub(super) waiters: Arc<KeyWaiters<K>>,
@@ -104,9 +110,9 @@ pub(super) struct ControllerState<K: Key> {
     pub(super) sources: SourceList,
     /// The counters of all runners.
     pub(super) counters: Mutex<Vec<Arc<RunCounters>>>,
-    /// The number of overruns, counted by the watchdog.
-    pub(super) overruns: Counter,
-    /// The end of the controller. Its part is the control task. Notified when any part has ended, and when the
+    /// The number of overruns.
+    pub(super) overruns: AtomicU64,
+    /// The end of the controller. Notified when any part has ended, and when the
     /// controller has failed.
     pub(super) end: Arc<End>,
     pub(super) started: OnceLock<Arc<Started>>,
@@ -118,6 +124,8 @@ pub(super) struct ControllerState<K: Key> {
 
 /// The parts of a controller that exist from its start on.
 pub(super) struct Started {
+    /// The controller's own part in its end. Dropped at the stop, or once a failure has been handled.
+    pub(super) part: Mutex<Option<EndPart>>,
     pub(super) membership: Membership,
     /// Triggers a step of the control task. Its thread also runs the watchdogs of the sources.
     pub(super) control: TaskWaker,
@@ -131,7 +139,7 @@ impl<K: Key + Sync + fmt::Debug> ControllerState<K> {
     pub(super) fn new(settings: StateSettings<K>, queue: WorkQueueBuilder<K>) -> Arc<Self> {
         let StateSettings { name, clock, timeout, max_concurrent, resync, .. } = settings;
         Arc::new_cyclic(|state: &Weak<Self>| {
-            let [ready, cancelled, moved, resynced] = std::array::from_fn(|_| Weak::clone(state));
+            let [ready, cancelled, forgotten, moved, resynced] = std::array::from_fn(|_| Weak::clone(state));
             let hooks = QueueHooks {
                 on_ready: Some(Box::new(move || {
                     if let Some(state) = ready.upgrade()
@@ -145,6 +153,12 @@ impl<K: Key + Sync + fmt::Debug> ControllerState<K> {
                         state.cancelled(key);
                     }
                 })),
+                on_forgotten: Some(Box::new(move |keys| {
+                    if let Some(state) = forgotten.upgrade() {
+                        state.forgotten.lock().extend(keys);
+                        state.request_chore(DROP_KEYS);
+                    }
+                })),
                 selects: Some(Box::new(move |key: &K| {
                     moved.upgrade().is_none_or(|state| state.gates.iter().all(|gate| gate.selects(&state.taken(key))))
                 })),
@@ -152,14 +166,15 @@ impl<K: Key + Sync + fmt::Debug> ControllerState<K> {
             let queue = queue.hooks(hooks).build();
             let resync_for_gates: ResyncForGates = Arc::new(move || {
                 if let Some(state) = resynced.upgrade() {
-                    state.request_resync(RESYNC_SELECTED);
+                    state.request_chore(RESYNC_SELECTED);
                 }
             });
             let gates = settings.gates.into_iter().map(|new| new(&queue, &resync_for_gates)).collect();
             Self {
                 name,
                 gates: Gates::new(clock.clone(), gates),
-                resyncs: AtomicU8::new(0),
+                chores: AtomicU8::new(0),
+                forgotten: Mutex::default(),
                 selected: Mutex::default(),
                 queue,
                 abort: CancellationToken::new(),
@@ -176,7 +191,7 @@ impl<K: Key + Sync + fmt::Debug> ControllerState<K> {
                 resync: Mutex::new(resync),
                 sources: SourceList::default(),
                 counters: Mutex::new(Vec::new()),
-                overruns: Counter::default(),
+                overruns: AtomicU64::new(0),
                 end: End::new(clock.clone()),
                 clock,
                 started: OnceLock::new(),
@@ -193,18 +208,18 @@ impl<K: Key + Sync + fmt::Debug> ControllerState<K> {
 }
 
 impl<K: Key> ControllerState<K> {
-    /// Lets a thread of the pool resync soon. While the controller takes no keys, the resync waits.
-    pub(super) fn request_resync(&self, flag: u8) {
-        self.resyncs.fetch_or(flag, SeqCst);
+    /// Lets a thread of the pool do a chore soon. While the controller takes no keys, the chore waits.
+    pub(super) fn request_chore(&self, flag: u8) {
+        self.chores.fetch_or(flag, SeqCst);
         if let Some(started) = self.started.get() {
             started.membership.release();
         }
     }
 
-    /// Returns whether a thread of the pool has to resync.
+    /// Returns whether a thread of the pool has a chore to do.
     #[inline]
-    pub(super) fn wants_resync(&self) -> bool {
-        (1..RESYNC_ACTIVE).contains(&self.resyncs.load(SeqCst))
+    pub(super) fn wants_chores(&self) -> bool {
+        (1..CHORES_ACTIVE).contains(&self.chores.load(SeqCst))
     }
 
     /// Leaves the pool after a run that has joined its own controller. Any other joiner does that itself.
@@ -258,6 +273,12 @@ impl<K: Key> ControllerState<K> {
     pub(super) fn stop(&self) {
         self.drop_keys();
         self.waiters.close(WaitError::Stopped);
+        drop(self.take_part());
+    }
+
+    /// Takes the controller's own part in its end, once. Its drop calls the hooks.
+    pub(super) fn take_part(&self) -> Option<EndPart> {
+        self.started.get()?.part.lock().take()
     }
 
     /// Stops without ending the waits of other threads. The caller ends them.
@@ -270,7 +291,14 @@ impl<K: Key> ControllerState<K> {
         self.sources.for_each(|source| source.end(false));
         self.queue.shutdown(Shutdown::Discard);
         self.queue.shared.forget_dropped();
+        self.drop_forgotten();
         self.wake_control();
+    }
+
+    /// Drops the keys that the timer has forgotten.
+    pub(super) fn drop_forgotten(&self) {
+        let keys = std::mem::take(&mut *self.forgotten.lock());
+        shielded("the drop of a key", || drop(keys));
     }
 
     /// Triggers a step of the control task, if the controller has been started.
@@ -288,6 +316,8 @@ impl<K: Key> ControllerState<K> {
 
     /// Stops the controller with an error.
     pub(super) fn fail(&self, error: BoxError) {
+        // Dropped last: the controller may end then.
+        let _part = self.take_part();
         let error = Arc::new(error);
         // Order: a thread that sees the failure finds the controller stopped, and the hooks find the failure.
         self.drop_keys();
@@ -298,10 +328,10 @@ impl<K: Key> ControllerState<K> {
         log::error!(controller, error:% = shown; "{controller}: the controller has failed: {shown}");
     }
 
-    /// Returns the time at which the next key or resync may run; zero for now. From now on a queued key waits for its
+    /// Returns the time at which the next key or chore may run; zero for now. From now on a queued key waits for its
     /// token.
     pub(super) fn next_token(&self) -> Nanos {
-        if self.wants_resync() { Nanos::ZERO } else { self.rate.next(|| self.queue.shared.has_ready()) }
+        if self.wants_chores() { Nanos::ZERO } else { self.rate.next(|| self.queue.shared.has_ready()) }
     }
 
     /// Forgets the failure of a key after its scheduled run was cancelled, unless the key was requested since.

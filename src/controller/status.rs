@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::failed_keys::FailedKey;
-use super::observers::EndedRun;
+use super::observers::RunObserver;
 use super::state::{ControllerState, RunConditions};
-use crate::base::group::{Look, WorkerSlot};
+use crate::base::group::{SeenRun, WorkerSlot};
 use crate::base::text::{OneLine, ShownKey};
 use crate::base::time::{Nanos, Rounded};
 use crate::queue::{Key, KeyState, QueueMetrics};
@@ -185,34 +185,21 @@ impl<K: Key> ControllerState<K> {
         self.conditions().into()
     }
 
-    /// Returns the active runs of this controller, with the slots of their threads.
-    fn active_runs(&self) -> Vec<(Arc<WorkerSlot>, Look)> {
+    /// Returns the active runs of this controller.
+    fn active_runs(&self) -> Vec<SeenRun> {
         let slots = || self.started.get().map(|started| started.membership.slots()).unwrap_or_default();
-        let looks: Vec<_> = slots().into_iter().filter_map(|slot| slot.look().map(|run| (slot, run))).collect();
+        let mut runs: Vec<_> = slots().iter().filter_map(WorkerSlot::look).collect();
         // A thread may have moved to another controller before the look. Then its run does not belong to this
         // controller.
         let still = slots();
-        let is_here = |(slot, run): &(Arc<WorkerSlot>, Look)| {
-            still.iter().any(|other| Arc::ptr_eq(other, slot)) && slot.is_at(run)
-        };
-        looks.into_iter().filter(is_here).collect()
-    }
-
-    /// Returns the keys that run, with their runs.
-    pub(super) fn running_keys(&self) -> Vec<(K, Arc<WorkerSlot>, Look)> {
-        let runs = self.active_runs().into_iter();
-        let runs = runs.filter_map(|(slot, run)| {
-            let key = self.queue.shared.key_in_process(run.record)?;
-            // Otherwise the record may already belong to another key.
-            slot.is_at(&run).then_some((key, slot, run))
-        });
-        runs.collect()
+        runs.retain(|run| still.iter().any(|slot| Arc::ptr_eq(slot, &run.slot)) && run.goes_on());
+        runs
     }
 
     pub(super) fn metrics(&self) -> ControllerMetrics {
         let counters = self.counters.lock().clone();
         let now = self.clock.nanos();
-        let running: Vec<_> = self.active_runs().iter().map(|(_, run)| now.since(run.since)).collect();
+        let running: Vec<_> = self.active_runs().iter().map(|run| now.since(run.since)).collect();
         let [failing, parked] = self.failed.counts();
         let sources = self.source_statuses();
         let mut metrics = ControllerMetrics {
@@ -254,27 +241,28 @@ impl<K: Key + fmt::Debug> ControllerState<K> {
     /// Returns the active runs on the slots for which `is_shown` returns true.
     fn running(&self, is_shown: impl Fn(&WorkerSlot) -> bool) -> Vec<ActiveRun> {
         let now = self.clock.nanos();
-        let runs = self.running_keys().into_iter().filter(|(_, slot, _)| is_shown(slot));
-        let runs = runs.map(|(key, slot, run)| ActiveRun {
-            key: show(&key),
-            thread: slot.name.clone(),
-            elapsed: now.since(run.since),
-            timeout: (run.deadline != Nanos::NEVER).then(|| run.deadline.since(run.since)),
-            overdue: slot.is_overdue(),
+        let runs = self.active_runs().into_iter().filter(|run| is_shown(&run.slot));
+        let runs = runs.filter_map(|run| {
+            let key = self.queue.shared.key_in_process(run.record)?;
+            // Otherwise the record may already belong to another key.
+            run.goes_on().then(|| ActiveRun {
+                key: show(&key),
+                thread: run.slot.name.clone(),
+                elapsed: now.since(run.since),
+                timeout: (run.deadline != Nanos::NEVER).then(|| run.deadline.since(run.since)),
+                overdue: run.slot.is_overdue(),
+            })
         });
         runs.collect()
     }
 }
-
-/// Observes the runs of a controller.
-pub(crate) type BoxedObserver = Box<dyn Fn(&EndedRun<'_>) + Send + Sync>;
 
 /// A controller with keys of any type, as a manager uses it.
 pub(crate) trait ManagedController: Any + Send + Sync {
     /// Lets the controller run keys, because this process leads.
     fn lead(&self, fence: &Fence);
 
-    fn observe_runs(&self, observer: BoxedObserver);
+    fn observe_runs(&self, observer: RunObserver);
 
     fn visit_keys(&self, visit: &mut dyn FnMut(&dyn GateKey) -> ControlFlow<()>);
 
@@ -296,8 +284,8 @@ impl<K: Key + Sync + fmt::Debug> ManagedController for ControllerState<K> {
         self.set_conditions(|conditions| conditions.leading = true);
     }
 
-    fn observe_runs(&self, observer: BoxedObserver) {
-        self.observers.add(observer.into());
+    fn observe_runs(&self, observer: RunObserver) {
+        self.observers.add(observer);
     }
 
     fn visit_keys(&self, visit: &mut dyn FnMut(&dyn GateKey) -> ControlFlow<()>) {

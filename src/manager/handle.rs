@@ -13,7 +13,7 @@ use crate::base::cancel::CancellationToken;
 use crate::base::clock::Clock;
 use crate::base::end::EndHook;
 use crate::base::error::{BoxError, EndError, StartError};
-use crate::base::running::{Runnable, Running, RunningPhase, RunningStatus};
+use crate::base::running::{Runnable, Running, RunningStatus};
 use crate::base::spawn::spawn;
 use crate::base::sync::Mutex;
 use crate::base::task::{Next, Task};
@@ -184,7 +184,7 @@ impl Manager {
         F: Fn(&EndedRun<'_>) + Send + Sync + 'static,
     {
         let add: AddObserver = Arc::new(move |name, controller| {
-            shielded("the observer of a manager's runs", || controller.observe_runs(Box::new(new(name))));
+            shielded("the observer of a manager's runs", || controller.observe_runs(Arc::new(new(name))));
         });
         self.inner.observe(&add);
     }
@@ -375,11 +375,7 @@ impl Runnable for ManagerBody {
     fn status(&self) -> RunningStatus {
         let given_up = || self.inner.outcome().err().map(|error| error.still_running().to_vec()).unwrap_or_default();
         let threads = if self.inner.end.is_empty() { given_up() } else { vec![self.thread.clone()] };
-        RunningStatus::new(
-            self.inner.settings.name.as_str(),
-            RunningPhase::of(self.inner.is_to_stop(), &threads),
-            threads,
-        )
+        RunningStatus::new(self.inner.settings.name.as_str(), self.inner.is_to_stop(), threads)
     }
 
     fn on_end(&self, hook: EndHook) {

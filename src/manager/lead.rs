@@ -55,8 +55,8 @@ impl ManagerInner {
 }
 
 /// Returns a function that logs a check that continues after the end of the term.
-fn log_hanging_check(manager: String) -> Box<dyn Fn() + Send> {
-    Box::new(move || {
+fn log_hanging_check(manager: String) -> Arc<dyn Fn() + Send + Sync> {
+    Arc::new(move || {
         let manager = manager.as_str();
         log::error!(manager; "{manager}: the leadership is lost: its check does not return, and the term has run out");
     })

@@ -49,7 +49,7 @@ impl<K: Key> WorkQueueBuilder<K> {
                 sweep: BATCH,
             },
             hasher: FastState::default(),
-            hooks: QueueHooks { on_ready: None, on_cancel: None, selects: None },
+            hooks: QueueHooks { on_ready: None, on_cancel: None, on_forgotten: None, selects: None },
         }
     }
 }

@@ -15,7 +15,7 @@ use super::Key;
 use super::report::DequeueError;
 use super::request::{Priority, Reasons};
 use super::section::LockedSection;
-use super::shared::{Locked, NoClaim, QueueShared};
+use super::shared::{Locked, QueueShared};
 use super::slab::Taken;
 use super::state::{Ending, failures_if_retried};
 use crate::base::sync::MutexGuard;
@@ -108,10 +108,8 @@ impl<K: Key> Claim<K> {
     /// If the `Clone` of the next key panics. That key backs off like a failed one.
     #[inline]
     pub fn done_and_next(mut self) -> Result<Self, DequeueError> {
-        match self.turn(Ending::Done, || false) {
-            Ok(()) => Ok(self),
-            Err(no_claim) => Err(no_claim.into()),
-        }
+        self.turn(Ending::Done, || false)?;
+        Ok(self)
     }
 
     /// Ends the claim and replaces it in place with a claim of the next key. Moving claims would cost a worker's loop
@@ -121,7 +119,7 @@ impl<K: Key> Claim<K> {
     ///
     /// If the `Clone` of the next key panics.
     #[inline]
-    pub(crate) fn turn(&mut self, ending: Ending, stop: impl FnOnce() -> bool) -> Result<(), NoClaim> {
+    pub(crate) fn turn(&mut self, ending: Ending, stop: impl FnOnce() -> bool) -> Result<(), DequeueError> {
         let index = self.taken.end();
         // Dropped after the lock.
         let mut gone = None;
@@ -254,9 +252,9 @@ const LOOKS: u32 = if cfg!(loom) { 2 } else { 8 };
 pub(super) const BUSY: usize = 16;
 
 impl<K: Key> QueueShared<K> {
-    /// Takes the next key. Returns [`NoClaim::Stopped`] if `stop` holds.
+    /// Takes the next key. If `stop` holds, takes none, as if the queue were empty.
     #[inline(always)]
-    pub(crate) fn try_dequeue<E: From<NoClaim>>(self: &Arc<Self>, stop: impl FnOnce() -> bool) -> Result<Claim<K>, E> {
+    pub(crate) fn try_dequeue(self: &Arc<Self>, stop: impl FnOnce() -> bool) -> Result<Claim<K>, DequeueError> {
         let mut guard = self.locked.lock();
         let stopped = stop();
         if !stopped
@@ -266,10 +264,8 @@ impl<K: Key> QueueShared<K> {
             drop(guard);
             return Ok(Claim::new(Arc::clone(self), taken));
         }
-        match self.take_and_wake(guard, stopped) {
-            Ok(taken) => Ok(Claim::new(Arc::clone(self), taken)),
-            Err(no_claim) => Err(no_claim.into()),
-        }
+        let taken = self.take_and_wake(guard, stopped)?;
+        Ok(Claim::new(Arc::clone(self), taken))
     }
 
     /// Takes the next key, if a key is ready.
@@ -284,7 +280,11 @@ impl<K: Key> QueueShared<K> {
 
     /// The slow path of [`try_dequeue`](Self::try_dequeue): no key is ready, or the section may wake other threads.
     #[cold]
-    fn take_and_wake(self: &Arc<Self>, guard: MutexGuard<'_, Locked<K>>, stopped: bool) -> Result<Taken<K>, NoClaim> {
+    fn take_and_wake(
+        self: &Arc<Self>,
+        guard: MutexGuard<'_, Locked<K>>,
+        stopped: bool,
+    ) -> Result<Taken<K>, DequeueError> {
         self.with_guard(guard, |section| section.take_unless(stopped))
     }
 
@@ -302,7 +302,7 @@ impl<K: Key> QueueShared<K> {
         index: u32,
         ending: Option<Ending>,
         stopped: bool,
-    ) -> Result<Taken<K>, NoClaim> {
+    ) -> Result<Taken<K>, DequeueError> {
         // Dropped after the lock.
         let mut gone = None;
         self.with_guard(guard, |section| {
@@ -311,32 +311,35 @@ impl<K: Key> QueueShared<K> {
         })
     }
 
-    /// Takes the next key. Blocks until a key is ready, the queue is over, `stop` holds, or the deadline passes
-    /// ([`NoClaim::Empty`]).
+    /// Takes the next key. Blocks until a key is ready, the queue is over, `stop` holds, or the deadline passes.
     #[inline]
-    pub(crate) fn dequeue(self: &Arc<Self>, deadline: Nanos, stop: impl Fn() -> bool) -> Result<Claim<K>, NoClaim> {
+    pub(crate) fn dequeue(
+        self: &Arc<Self>,
+        deadline: Nanos,
+        stop: impl Fn() -> bool,
+    ) -> Result<Claim<K>, DequeueError> {
         match self.try_dequeue(&stop) {
-            Err(NoClaim::Empty) => self.wait_and_dequeue(deadline, stop),
+            Err(DequeueError::Empty) => self.wait_and_dequeue(deadline, stop),
             other => other,
         }
     }
 
     #[cold]
-    fn wait_and_dequeue(self: &Arc<Self>, deadline: Nanos, stop: impl Fn() -> bool) -> Result<Claim<K>, NoClaim> {
+    fn wait_and_dequeue(self: &Arc<Self>, deadline: Nanos, stop: impl Fn() -> bool) -> Result<Claim<K>, DequeueError> {
         let taken = self.with_lock(|section| {
             let mut looks = self.looks(section.guard);
             loop {
                 if stop() {
                     // The wakeup of this consumer may be for a key: another consumer gets it.
                     section.effects.readied += usize::from(section.guard.records.has_ready());
-                    return Err(NoClaim::Stopped);
+                    return Err(DequeueError::Empty);
                 }
                 match section.take() {
-                    Err(NoClaim::Empty) => {}
+                    Err(DequeueError::Empty) => {}
                     other => return other,
                 }
                 if self.config.clock.reached(deadline) {
-                    return Err(NoClaim::Empty);
+                    return Err(DequeueError::Empty);
                 }
                 if looks > 0 {
                     // Under load, the next key often arrives before a consumer could fall asleep and wake up.
@@ -370,19 +373,19 @@ impl<K: Key> LockedSection<'_, '_, K> {
         records.end(index, ending, &now, effects)
     }
 
-    fn take_unless(&mut self, stopped: bool) -> Result<Taken<K>, NoClaim> {
-        if stopped { Err(NoClaim::Stopped) } else { self.take() }
+    fn take_unless(&mut self, stopped: bool) -> Result<Taken<K>, DequeueError> {
+        if stopped { Err(DequeueError::Empty) } else { self.take() }
     }
 
-    fn take(&mut self) -> Result<Taken<K>, NoClaim> {
+    fn take(&mut self) -> Result<Taken<K>, DequeueError> {
         match self.shared.take_front(self.guard) {
             Some(taken) => {
                 // If this section made a key ready, it takes one too: one consumer fewer to wake.
                 self.effects.readied = self.effects.readied.saturating_sub(1);
                 Ok(taken)
             }
-            None if self.guard.records.is_over() => Err(NoClaim::Closed),
-            None => Err(NoClaim::Empty),
+            None if self.guard.records.is_over() => Err(DequeueError::Closed),
+            None => Err(DequeueError::Empty),
         }
     }
 
@@ -410,14 +413,5 @@ impl<K: Key> Drop for Unclonable<'_, '_, K> {
         let mut section = LockedSection::new(self.shared, self.guard);
         section.fail_front(self.index);
         section.wake_unlocked();
-    }
-}
-
-impl From<NoClaim> for DequeueError {
-    fn from(no_claim: NoClaim) -> Self {
-        match no_claim {
-            NoClaim::Closed => Self::Closed,
-            NoClaim::Empty | NoClaim::Stopped => Self::Empty,
-        }
     }
 }

@@ -5,6 +5,7 @@
 
 use std::borrow::Borrow;
 use std::hash::{BuildHasher, Hash};
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -131,17 +132,8 @@ pub trait Enqueue<K> {
     }
 }
 
-impl<K, E: Enqueue<K> + ?Sized> Enqueue<K> for &E {
-    fn request(&self, key: K, request: EnqueueRequest) -> EnqueueOutcome {
-        (**self).request(key, request)
-    }
-
-    fn request_all(&self, keys: &mut dyn Iterator<Item = K>, request: EnqueueRequest) -> Tally {
-        (**self).request_all(keys, request)
-    }
-}
-
-impl<K, E: Enqueue<K> + ?Sized> Enqueue<K> for Arc<E> {
+/// Forwards requests through references and smart pointers.
+impl<K, P: Deref<Target: Enqueue<K>>> Enqueue<K> for P {
     fn request(&self, key: K, request: EnqueueRequest) -> EnqueueOutcome {
         (**self).request(key, request)
     }

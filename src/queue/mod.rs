@@ -33,7 +33,7 @@ pub use self::feed::Enqueue;
 pub use self::levels::STARVATION_BOUND;
 pub use self::report::{DequeueError, DrainReport, KeyState, PendingRerun, QueueMetrics, Tally};
 pub use self::request::{DroppedRun, EnqueueMethod, EnqueueOutcome, EnqueueRequest, Priority, Reasons, Shutdown};
-pub(crate) use self::shared::{NoClaim, QueueHooks, QueueShared};
+pub(crate) use self::shared::{QueueHooks, QueueShared};
 pub(crate) use self::state::Ending;
 pub use self::view::View;
 
@@ -192,7 +192,7 @@ impl<K: Key, S> WorkQueue<K, S> {
     /// ```
     #[inline]
     pub fn dequeue(&self) -> Result<Claim<K>, DequeueError> {
-        self.shared.dequeue(Nanos::NEVER, || false).map_err(|_| DequeueError::Closed)
+        self.shared.dequeue(Nanos::NEVER, || false)
     }
 
     /// Takes the next key if a key is ready. Does not block.
@@ -222,7 +222,7 @@ impl<K: Key, S> WorkQueue<K, S> {
     /// As [`dequeue`](Self::dequeue).
     pub fn dequeue_timeout(&self, timeout: Duration) -> Result<Claim<K>, DequeueError> {
         let deadline = self.shared.now().after(timeout);
-        Ok(self.shared.dequeue(deadline, || false)?)
+        self.shared.dequeue(deadline, || false)
     }
 
     /// Shuts the queue down, or makes an earlier shutdown stricter. Does not wait for claims.

@@ -11,8 +11,7 @@ use std::time::Duration;
 
 use super::Key;
 use super::records::{Effects, Records};
-use super::shared::{Locked, QueueShared, TimedOut, TimerAction};
-use crate::base::clock::Wake;
+use super::shared::{Locked, QueueShared, TimerAction};
 use crate::base::sync::MutexGuard;
 use crate::base::thread::shielded;
 use crate::base::time::Nanos;
@@ -110,7 +109,7 @@ impl<'s, 'g, K: Key> LockedSection<'s, 'g, K> {
     /// Waits for a key, without the lock, as `Waiters::wait` does. The time is read again afterwards.
     pub(super) fn wait_for_key(&mut self, deadline: Nanos) {
         let shared = self.shared;
-        let timeout = || Arc::new(TimedOut(Arc::clone(shared))) as Arc<dyn Wake>;
+        let timeout = || shared.timed_out();
         shared.consumers.wait(self.guard, |locked| &mut locked.consumers, &shared.config.clock, deadline, timeout);
         self.time.set(Nanos::NEVER);
     }

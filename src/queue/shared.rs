@@ -31,6 +31,8 @@ pub(crate) struct QueueHooks<K> {
     pub(crate) on_ready: Option<Box<dyn Fn() + Send + Sync>>,
     /// Called with each key that lost its scheduled run to a [`cancel`](super::WorkQueue::cancel).
     pub(crate) on_cancel: Option<KeyHook<K, ()>>,
+    /// Drops the keys that the timer has forgotten. By default, the thread that turns the wheel drops them.
+    pub(crate) on_forgotten: Option<Box<dyn Fn(Vec<K>) + Send + Sync>>,
     /// Returns whether a [selective request](super::EnqueueMethod::EnqueueSelected) is for this key. `None` selects all
     /// keys.
     pub(crate) selects: Option<KeyHook<K, bool>>,
@@ -112,15 +114,6 @@ pub(super) enum TimerAction {
     TurnNow,
 }
 
-/// The reason why a consumer got no claim.
-#[derive(Debug)]
-pub(crate) enum NoClaim {
-    Empty,
-    Closed,
-    /// The consumer's `stop` condition holds.
-    Stopped,
-}
-
 impl<K: Key> QueueShared<K> {
     /// Returns the state of a new queue with one handle.
     pub(crate) fn new(config: QueueConfig, hooks: QueueHooks<K>) -> Arc<Self> {
@@ -170,6 +163,12 @@ impl<K: Key> QueueShared<K> {
         self.drainers.notify(drainers);
     }
 
+    /// Returns a callback for a held clock that reaches the timeout of a consumer or a drain.
+    pub(super) fn timed_out(self: &Arc<Self>) -> Wake {
+        let shared = Arc::clone(self);
+        Box::new(move || shared.wake_all())
+    }
+
     pub(crate) fn shut_down(self: &Arc<Self>, mode: Shutdown) {
         self.close(|_| mode);
     }
@@ -214,7 +213,7 @@ impl<K: Key> QueueShared<K> {
                     |locked| &mut locked.drainers,
                     &self.config.clock,
                     deadline,
-                    || Arc::new(TimedOut(Arc::clone(self))),
+                    || self.timed_out(),
                 );
             }
             locked.records.report_left(&mut report)
@@ -298,15 +297,6 @@ impl<K: Key> QueueShared<K> {
             shielded("a key of a queue that closes", || self.shut_down(Shutdown::ServeReady));
             self.join_timer();
         }
-    }
-}
-
-/// Wakes consumers and drains when a held clock reaches their timeout.
-pub(super) struct TimedOut<K: Key>(pub(super) Arc<QueueShared<K>>);
-
-impl<K: Key> Wake for TimedOut<K> {
-    fn wake(&self) {
-        self.0.wake_all();
     }
 }
 

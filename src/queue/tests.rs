@@ -278,8 +278,9 @@ fn every_ending_is_as_the_rule_says_and_as_the_long_way() {
 #[test]
 fn a_selective_request_ignores_the_other_keys() {
     let selects = Box::new(|key: &u32| key.is_multiple_of(2));
-    let queue =
-        WorkQueue::builder().hooks(QueueHooks { on_ready: None, on_cancel: None, selects: Some(selects) }).build();
+    let queue = WorkQueue::builder()
+        .hooks(QueueHooks { on_ready: None, on_cancel: None, on_forgotten: None, selects: Some(selects) })
+        .build();
     let request = EnqueueRequest::new(EnqueueMethod::EnqueueSelected);
     assert_eq!(queue.request(1, request), EnqueueOutcome::Ignored);
     assert_eq!(queue.request(2, request), EnqueueOutcome::Queued);

@@ -224,10 +224,12 @@ impl Context {
 
     /// Calls `f` when the run is cancelled, or at once if it already is.
     ///
-    /// Use it to unblock a socket or a child process. Dropping the guard unregisters `f`; see [`OnCancel`]. `f` runs on
-    /// the cancelling thread, so it must be short: at the deadline, that thread also handles all other deadlines and
-    /// delays of the pool. If the guard outlives the run, an abort still calls `f`. A [detached](OnCancel::detach)
-    /// callback ends with the run, unless a clone of the [`token`](Self::token) outlives the run.
+    /// Use it to unblock a socket or a child process. Dropping the guard unregisters `f`; see [`OnCancel`]. At the
+    /// deadline, `f` has a thread of its own. [`Workers`](crate::Workers) and pollers outside a pool run it on their
+    /// watchdog's thread, so it must be short there. An abort runs it on the thread that aborts.
+    ///
+    /// If the guard outlives the run, an abort still calls `f`. A [detached](OnCancel::detach) callback ends with the
+    /// run, unless a clone of the [`token`](Self::token) outlives the run.
     pub fn on_cancel<F: FnOnce() + Send + 'static>(&self, f: F) -> OnCancel {
         self.token().on_cancel(f)
     }

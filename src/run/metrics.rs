@@ -83,8 +83,8 @@ impl WorkersMetrics {
 }
 
 /// Returns the sum of the counters of all workers.
-pub(crate) fn sum(counters: &[Arc<RunCounters>], overruns: &Counter, active: usize) -> WorkersMetrics {
-    let mut sum = WorkersMetrics { overruns: overruns.read(), active, ..WorkersMetrics::default() };
+pub(crate) fn sum(counters: &[Arc<RunCounters>], overruns: &AtomicU64, active: usize) -> WorkersMetrics {
+    let mut sum = WorkersMetrics { overruns: overruns.load(Relaxed), active, ..WorkersMetrics::default() };
     for worker in counters {
         sum.successes += worker.successes.read();
         sum.requeues += worker.requeues.read();

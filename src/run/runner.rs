@@ -10,15 +10,17 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::metrics::{Counter, RunCounters};
+use super::metrics::RunCounters;
 use super::outcome::{JudgedRun, RunJudge, RunResult};
 use crate::base::cancel::CancellationToken;
 use crate::base::clock::Clock;
-use crate::base::group::{Overrun, Run, WorkerSlot};
+use crate::base::group::{Run, SeenRun, WorkerSlot};
+use crate::base::sync::atomic::AtomicU64;
+use crate::base::sync::atomic::Ordering::Relaxed;
 use crate::base::text::ShownKey;
 use crate::base::thread::shielded;
 use crate::base::time::{Nanos, Rounded};
-use crate::queue::{Claim, Ending, Key, NoClaim, QueueShared, Reasons};
+use crate::queue::{Claim, DequeueError, Ending, Key, QueueShared, Reasons};
 use crate::run::context::{Context, RunInfo};
 use crate::run::error::{BoxError, Panicked};
 use crate::run::fence::Fence;
@@ -153,21 +155,29 @@ impl<K: Key + fmt::Debug, H: RunHooks<K>> Runner<K, H> {
     /// Stops when the turn is over, the queue is empty, or no key may be run now. Blocks only in `first` and in the
     /// reconciler. A panic in the key's own code or in the policy ends its claim as failed, and counts as an empty
     /// queue.
-    pub(crate) fn serve(&mut self, turn: &impl KeyTurn, first: impl FnOnce() -> Result<Claim<K>, NoClaim>) -> NoClaim {
+    pub(crate) fn serve(
+        &mut self,
+        turn: &impl KeyTurn,
+        first: impl FnOnce() -> Result<Claim<K>, DequeueError>,
+    ) -> DequeueError {
         catch_unwind(AssertUnwindSafe(|| self.serve_keys(turn, first))).unwrap_or_else(|panic| {
             self.judge.log_foreign_panic(&*panic);
             if self.has_token {
                 self.runs.hooks.put_token_back();
             }
             self.runs.hooks.settle(None);
-            NoClaim::Empty
+            DequeueError::Empty
         })
     }
 
-    fn serve_keys(&mut self, turn: &impl KeyTurn, first: impl FnOnce() -> Result<Claim<K>, NoClaim>) -> NoClaim {
+    fn serve_keys(
+        &mut self,
+        turn: &impl KeyTurn,
+        first: impl FnOnce() -> Result<Claim<K>, DequeueError>,
+    ) -> DequeueError {
         self.has_token = self.runs.hooks.take_token();
         if !self.has_token {
-            return NoClaim::Stopped;
+            return DequeueError::Empty;
         }
         let mut claim = match first() {
             Ok(claim) => claim,
@@ -198,7 +208,7 @@ impl<K: Key + fmt::Debug, H: RunHooks<K>> Runner<K, H> {
             if turn.is_over() || !hooks.take_token() {
                 claim.end(ending);
                 hooks.settle(awaited);
-                return NoClaim::Stopped;
+                return DequeueError::Empty;
             }
             self.has_token = true;
             // Ends the claim and takes the next key in one locked section.
@@ -213,7 +223,7 @@ impl<K: Key + fmt::Debug, H: RunHooks<K>> Runner<K, H> {
 
     /// Ends the claim of a key that is not run, and takes the next key. The token of the first key serves the next one.
     #[cold]
-    fn pass_over(&self, claim: &mut Claim<K>, ending: Ending, turn: &impl KeyTurn) -> Result<(), NoClaim> {
+    fn pass_over(&self, claim: &mut Claim<K>, ending: Ending, turn: &impl KeyTurn) -> Result<(), DequeueError> {
         let hooks = &self.runs.hooks;
         let refused = (ending == Ending::Leave).then(|| (claim.key().clone(), claim.reasons()));
         let (is_over, awaited) = (turn.is_over(), hooks.awaited(claim.key()));
@@ -307,16 +317,17 @@ impl<K: Key + fmt::Debug, H: RunHooks<K>> Runner<K, H> {
     }
 }
 
-/// Counts and logs an overrun. Called by the watchdog.
+/// Counts and logs an overrun.
 pub(crate) fn report_overrun<K: Key + fmt::Debug>(
     controller: &str,
     queue: &QueueShared<K>,
     timeout: Duration,
-    overruns: &Counter,
-    overrun: &Overrun<'_>,
+    overruns: &AtomicU64,
+    overrun: &SeenRun,
 ) {
-    overruns.count();
-    let (thread, timeout) = (overrun.thread, Rounded(timeout));
+    // Two reports may run at once.
+    overruns.fetch_add(1, Relaxed);
+    let (thread, timeout) = (overrun.slot.name.as_str(), Rounded(timeout));
     shielded("the report of an overrun", || {
         // Cloning and showing the key is user code. If the run ends now, the key may no longer belong to it.
         if let Some(key) = queue.key_in_process(overrun.record).filter(|_| overrun.goes_on()) {

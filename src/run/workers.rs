@@ -4,17 +4,18 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::metrics::{self, Counter, RunCounters, WorkersMetrics};
+use super::metrics::{self, RunCounters, WorkersMetrics};
 use super::reconciler::{Reconciler, RetryPolicy};
 use super::runner::{KeyTurn, RunHooks, RunSettings, Runner, boxed, report_overrun};
 use crate::base::backoff::Exponential;
 use crate::base::error::StartError;
-use crate::base::group::{Overrun, OverrunHook, Run, ThreadGroup, ThreadGroupKind, WorkerSlot};
+use crate::base::group::{OverrunHook, Run, SeenRun, ThreadGroup, ThreadGroupKind, WorkerSlot};
 use crate::base::running::Running;
+use crate::base::sync::atomic::AtomicU64;
 use crate::base::task::{Next, Task};
 use crate::base::thread::ThreadOptions;
 use crate::base::time::Nanos;
-use crate::queue::{Key, NoClaim, QueueShared, WorkQueue};
+use crate::queue::{DequeueError, Key, QueueShared, WorkQueue};
 
 /// Threads that take keys from one queue and call a [`Reconciler`] for each.
 ///
@@ -146,11 +147,10 @@ impl<R, P> Workers<R, P> {
             controller, threads, queue = from;
             "{controller}: the workers start, threads: {threads}, queue: {from}"
         );
-        let overruns = Arc::new(Counter::default());
+        let overruns = Arc::new(AtomicU64::new(0));
         let watch = self.timeout.map(|timeout| {
             let (queue, overruns, name) = (Arc::clone(&queue), Arc::clone(&overruns), group.name.clone());
-            Box::new(move |overrun: Overrun<'_>| report_overrun(&name, &queue, timeout, &overruns, &overrun))
-                as OverrunHook
+            Arc::new(move |overrun: &SeenRun| report_overrun(&name, &queue, timeout, &overruns, overrun)) as OverrunHook
         });
         let mut counters = Vec::with_capacity(self.threads);
         let body = |slot: &Arc<WorkerSlot>| -> Box<dyn Task> {
@@ -199,8 +199,7 @@ pub struct WorkersControl {
     group: Arc<ThreadGroup>,
     /// The counters of each thread.
     counters: Vec<Arc<RunCounters>>,
-    /// Counted by the watchdog.
-    overruns: Arc<Counter>,
+    overruns: Arc<AtomicU64>,
 }
 
 impl WorkersControl {
@@ -276,7 +275,7 @@ impl<K: Key + fmt::Debug> Worker<K> {
     ///
     /// Both have one copy of the run loop. Two copies take more instructions per run.
     #[inline(never)]
-    fn serve(&mut self, one_key: bool) -> NoClaim {
+    fn serve(&mut self, one_key: bool) -> DequeueError {
         let Self { queue, group, slot, runner } = self;
         runner.serve(&WorkerTurn { group, slot, one_key }, || {
             if one_key { queue.try_dequeue(|| false) } else { queue.dequeue(Nanos::NEVER, || group.is_closed()) }
@@ -287,7 +286,7 @@ impl<K: Key + fmt::Debug> Worker<K> {
 impl<K: Key + fmt::Debug> Task for Worker<K> {
     /// Blocks until the queue is closed and empty, or the group is closed.
     fn step(&mut self, _now: Nanos) -> Next {
-        while let NoClaim::Empty = self.serve(false) {}
+        while self.serve(false) == DequeueError::Empty && !self.group.is_closed() {}
         Next::Finished
     }
 
@@ -303,6 +302,6 @@ impl<K: Key + fmt::Debug> Task for Worker<K> {
         if let Some(key) = self.queue.shuffle(draw) {
             say(format!("{:?}", crate::base::text::ShownKey(&key)));
         }
-        if let NoClaim::Closed = self.serve(true) { Next::Finished } else { Next::At(Nanos::NEVER) }
+        if let DequeueError::Closed = self.serve(true) { Next::Finished } else { Next::At(Nanos::NEVER) }
     }
 }

@@ -66,6 +66,7 @@ mod controller {
     mod metrics;
     mod own_ends;
     mod resyncs;
+    mod slow_code;
     mod sources;
     mod stress;
     mod waits;

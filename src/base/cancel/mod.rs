@@ -106,7 +106,15 @@ impl CancellationToken {
     /// assert!(token.is_cancelled());
     /// ```
     pub fn cancel(&self) {
-        Node::cancel(&self.node);
+        if let Some(callbacks) = self.begin_cancel() {
+            callbacks();
+        }
+    }
+
+    /// Cancels like [`cancel`](Self::cancel), but lets the caller run the callbacks. Returns `None` if there are none.
+    pub(crate) fn begin_cancel(&self) -> Option<impl FnOnce() + Send + use<>> {
+        let nodes = Node::cancel(&self.node);
+        (!nodes.is_empty()).then_some(move || nodes.iter().for_each(|node| node.run_callbacks()))
     }
 
     /// Returns whether this token or an ancestor was cancelled. Costs one atomic load.

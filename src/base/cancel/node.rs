@@ -11,7 +11,7 @@
 //! passes. It goes down the tree and *closes* every node: new children of a closed node are cancelled from the start.
 //! It goes up and sets the flags, children before parents. It goes down again and runs the callbacks. A second thread
 //! that meets a closed node does not wait for the first: it makes the first two passes itself, which are idempotent.
-//! Only the thread that closed a node runs its callbacks.
+//! Only the thread that closed a node has its callbacks run.
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -61,7 +61,7 @@ pub(super) enum Listener {
     Callback(Callback),
 }
 
-/// The callback that is running. There is at most one, because only the thread that closed the node runs them.
+/// The callback that is running. There is at most one, because only the thread that closed the node has them run.
 struct RunningCallback {
     id: u64,
     thread: ThreadId,
@@ -105,7 +105,8 @@ impl Node {
         self.is_cancelled() || self.state.lock().closed
     }
 
-    pub(super) fn cancel(top: &Arc<Self>) {
+    /// Makes the first two passes. Returns the nodes whose callbacks the caller has to run.
+    pub(super) fn cancel(top: &Arc<Self>) -> Vec<Arc<Self>> {
         // Parents come before their children in this list. All passes are loops over it, so depth costs heap, not
         // stack.
         let mut walk = Vec::new();
@@ -120,11 +121,9 @@ impl Node {
         for (node, _) in walk.iter().rev() {
             node.set_cancelled();
         }
-        for (node, first) in walk {
-            if first {
-                node.run_callbacks();
-            }
-        }
+        // A cancelled node gets no further callbacks.
+        walk.retain(|(node, first)| *first && !node.state.lock().listeners.is_empty());
+        walk.into_iter().map(|(node, _)| node).collect()
     }
 
     /// Closes the node, and appends its children to `children`. Returns whether this call was the first.
@@ -146,7 +145,7 @@ impl Node {
         self.changed.notify_all();
     }
 
-    fn run_callbacks(&self) {
+    pub(super) fn run_callbacks(&self) {
         loop {
             let mut state = self.state.lock();
             let next = state.listeners.pop_first();

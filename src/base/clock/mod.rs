@@ -46,9 +46,7 @@ enum ClockKind {
 }
 
 /// A callback of a held clock for a given time. Runs outside its lock, on the thread that advances the clock.
-pub(crate) trait Wake: Send + Sync {
-    fn wake(&self);
-}
+pub(crate) type Wake = Box<dyn FnOnce() + Send>;
 
 /// The scheduler of a simulation. Runs all tasks by its [clock](ManualClock::simulated) on one thread.
 ///
@@ -145,7 +143,7 @@ impl Clock {
 
     /// Registers a thread that is about to sleep until `deadline`, under the lock of its condition. Returns `None` if
     /// the deadline has passed. Only [`sleep`](Self::sleep) may come between this and [`wake_up`](Self::wake_up).
-    pub(crate) fn fall_asleep(&self, deadline: Nanos, timeout: impl FnOnce() -> Arc<dyn Wake>) -> Option<Nap> {
+    pub(crate) fn fall_asleep(&self, deadline: Nanos, timeout: impl FnOnce() -> Wake) -> Option<Nap> {
         match &self.0 {
             ClockKind::System { .. } => Some(Nap(None)),
             ClockKind::Held(held) => held.fall_asleep(deadline, timeout),
@@ -173,11 +171,6 @@ impl Clock {
         }
     }
 
-    /// Ends a sleep. The waking thread has already subtracted this thread from the count of sleepers.
-    pub(crate) fn wake_up(&self, mut nap: Nap) {
-        self.clear_alarm(&mut nap.0);
-    }
-
     /// Subtracts `count` threads from the sleepers, because a thread has decided to wake them.
     pub(crate) fn count_out(&self, count: usize) {
         if let ClockKind::Held(held) = &self.0 {
@@ -187,7 +180,7 @@ impl Clock {
 
     /// Replaces `alarm` with one that calls `wake` at `at`. Only for a held clock. Returns true if `at` has passed;
     /// then `wake` is not called.
-    pub(crate) fn set_alarm(&self, alarm: &mut Option<Alarm>, at: Nanos, wake: Arc<dyn Wake>) -> bool {
+    pub(crate) fn set_alarm(&self, alarm: &mut Option<Alarm>, at: Nanos, wake: impl FnOnce() + Send + 'static) -> bool {
         self.clear_alarm(alarm);
         let ClockKind::Held(held) = &self.0 else {
             return false;
@@ -196,7 +189,7 @@ impl Clock {
         if at <= state.now {
             return true;
         }
-        *alarm = Some(state.add_alarm(at, 0, wake));
+        *alarm = Some(state.add_alarm(at, 0, Box::new(wake)));
         false
     }
 
@@ -230,7 +223,7 @@ fn system_now() -> Instant {
 }
 
 /// A registered sleep, with its alarm on a held clock if it has a deadline.
-pub(crate) struct Nap(Option<Alarm>);
+pub(crate) struct Nap(pub(crate) Option<Alarm>);
 
 /// An alarm of a held clock: its time, and a number that orders alarms of the same time.
 pub(crate) type Alarm = (Nanos, u64);
@@ -276,7 +269,7 @@ struct Held {
 
 struct HeldState {
     now: Nanos,
-    alarms: BTreeMap<Alarm, Arc<dyn Wake>>,
+    alarms: BTreeMap<Alarm, Wake>,
     next_alarm: u64,
     /// The number of threads that sleep on this clock and that no thread has decided to wake.
     asleep: usize,
@@ -287,7 +280,7 @@ struct HeldState {
 }
 
 impl HeldState {
-    fn add_alarm(&mut self, at: Nanos, rank: u64, wake: Arc<dyn Wake>) -> Alarm {
+    fn add_alarm(&mut self, at: Nanos, rank: u64, wake: Wake) -> Alarm {
         let alarm = (at, rank | self.next_alarm);
         self.next_alarm += 1;
         self.alarms.insert(alarm, wake);
@@ -342,7 +335,7 @@ impl ManualClock {
     pub fn advance_to(&self, target: Nanos) {
         while let Some(due) = self.next_alarms(target) {
             for wake in due {
-                wake.wake();
+                wake();
             }
         }
     }
@@ -399,7 +392,7 @@ impl ManualClock {
         self.nanos().since(Nanos::ZERO)
     }
 
-    fn fall_asleep(&self, deadline: Nanos, timeout: impl FnOnce() -> Arc<dyn Wake>) -> Option<Nap> {
+    fn fall_asleep(&self, deadline: Nanos, timeout: impl FnOnce() -> Wake) -> Option<Nap> {
         let mut state = self.0.state.lock();
         if deadline <= state.now {
             return None;
@@ -412,7 +405,7 @@ impl ManualClock {
 
     /// Moves to the next alarm up to `target`, and takes all alarms of that time. Returns `None` if no alarm is left
     /// and the clock has reached `target`.
-    fn next_alarms(&self, target: Nanos) -> Option<Vec<Arc<dyn Wake>>> {
+    fn next_alarms(&self, target: Nanos) -> Option<Vec<Wake>> {
         let mut state = self.0.state.lock();
         match state.alarms.first_key_value() {
             Some((&(at, _), _)) if at <= target => {

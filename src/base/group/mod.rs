@@ -14,14 +14,14 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-pub(crate) use self::slot::{Look, WorkerSlot};
+pub(crate) use self::slot::{SeenRun, WorkerSlot};
 pub(crate) use self::start::Attendance;
 
 use crate::base::cancel::CancellationToken;
 use crate::base::clock::Clock;
 use crate::base::end::{End, EndHook};
 use crate::base::error::{BoxError, EndError};
-use crate::base::running::{Runnable, RunningPhase, RunningStatus};
+use crate::base::running::{Runnable, RunningStatus};
 use crate::base::sync::Mutex;
 use crate::base::sync::atomic::Ordering::{Relaxed, SeqCst};
 use crate::base::sync::atomic::{AtomicBool, AtomicU64};
@@ -95,31 +95,6 @@ struct Joiners {
 /// The time after its deadline at which a run becomes an overrun. A cancelled run needs a moment to end.
 pub(crate) const ALLOWANCE: Duration = Duration::from_millis(100);
 
-/// A run that continues although its deadline has passed by more than 100 ms.
-#[derive(Debug)]
-pub(crate) struct Overrun<'a> {
-    pub(crate) thread: &'a str,
-    pub(crate) slot: &'a WorkerSlot,
-    run: u64,
-    pub(crate) record: u32,
-}
-
-#[cfg(all(test, loom))]
-impl<'a> Overrun<'a> {
-    /// Creates the overrun of the first run of a slot.
-    pub(crate) fn of_first_run(slot: &'a WorkerSlot) -> Self {
-        Self { thread: &slot.name, slot, run: 1, record: 0 }
-    }
-}
-
-impl Overrun<'_> {
-    /// Returns whether the run continues. If so, a key that was found by the run's record before this call belongs to
-    /// the run.
-    pub(crate) fn goes_on(&self) -> bool {
-        !self.slot.is_over(self.run)
-    }
-}
-
 /// The kind of a group: the name of its field in log lines, and whether its end is logged. [`ThreadGroup`] has an
 /// example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -167,8 +142,9 @@ impl ThreadGroupKind {
     }
 }
 
-/// Handles an overrun.
-pub(crate) type OverrunHook = Box<dyn Fn(Overrun<'_>) + Send>;
+/// Handles an overrun: a run that continues although its deadline has passed by more than the [allowance](ALLOWANCE).
+/// It may run user code.
+pub(crate) type OverrunHook = Arc<dyn Fn(&SeenRun) + Send + Sync>;
 
 /// An active run. Dropping it ends the run.
 #[derive(Debug)]
@@ -360,9 +336,7 @@ impl Runnable for Handle {
     fn detach(&mut self) {}
 
     fn status(&self) -> RunningStatus {
-        let threads = self.group.threads();
-        let phase = RunningPhase::of(self.group.is_stopping(), &threads);
-        RunningStatus::new(self.group.name.as_str(), phase, threads)
+        RunningStatus::new(self.group.name.as_str(), self.group.is_stopping(), self.group.threads())
     }
 
     fn on_end(&self, hook: EndHook) {

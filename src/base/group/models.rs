@@ -41,8 +41,8 @@ fn watchdog(group: &Arc<ThreadGroup>) -> (Watchdog, Reports) {
     group.watchdog.set(TaskWaker::without_thread(group.clock.clone())).unwrap();
     let reports = Reports::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&reports);
-    let report = move |overrun: super::Overrun| seen.lock().push((overrun.run, overrun.record));
-    (Watchdog { group: Arc::clone(group), report: Box::new(report) }, reports)
+    let report = move |overrun: &super::SeenRun| seen.lock().push(overrun.identity());
+    (Watchdog { group: Arc::clone(group), report: Arc::new(report), shared: None }, reports)
 }
 
 fn present(group: &Arc<ThreadGroup>) -> Attendance {
@@ -203,7 +203,10 @@ fn explore_two_runs_on_one_slot(deadlines: [Nanos; 2], outcomes: &[&'static str]
     explore(Some(4), outcomes, move || {
         let slot = WorkerSlot::new("slot".to_owned());
         let seen = Arc::clone(&slot);
-        let looking = thread::spawn(move || (seen.overrun(overdue()), seen.overrun(overdue())));
+        let looking = thread::spawn(move || {
+            let look = || seen.overrun(overdue()).map(|run| run.identity());
+            (look(), look())
+        });
         for (deadline, record) in deadlines.into_iter().zip([11, 12]) {
             slot.begin_until(deadline, record);
             slot.end();

@@ -60,7 +60,7 @@ pub(crate) struct WorkerSlot {
     /// The number and token of a run that uses its token. Removed when the run ends.
     token: Mutex<Option<(u64, CancellationToken)>>,
     /// Whether the thread has ended or has not been started.
-    left: AtomicBool,
+    pub(super) left: AtomicBool,
 }
 
 thread_local! {
@@ -80,14 +80,35 @@ impl Drop for SlotStep {
 }
 
 /// A run, as seen by another thread.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Look {
+#[derive(Clone, Debug)]
+pub(crate) struct SeenRun {
+    pub(crate) slot: Arc<WorkerSlot>,
     number: u64,
     /// The start of the run, if recorded.
     pub(crate) since: Nanos,
     pub(crate) deadline: Nanos,
     /// The queue's record of the run's key.
     pub(crate) record: u32,
+}
+
+impl SeenRun {
+    /// Returns whether the run continues. If so, a key that was found by the run's record before this call belongs to
+    /// the run.
+    pub(crate) fn goes_on(&self) -> bool {
+        !self.slot.is_over(self.number)
+    }
+
+    /// Returns the first run of a slot.
+    #[cfg(all(test, loom))]
+    pub(crate) fn first_of(slot: &Arc<WorkerSlot>) -> Self {
+        Self { slot: Arc::clone(slot), number: 1, since: Nanos::ZERO, deadline: Nanos::NEVER, record: 0 }
+    }
+
+    /// Returns the number and the record.
+    #[cfg(all(test, loom))]
+    pub(super) fn identity(&self) -> (u64, u32) {
+        (self.number, self.record)
+    }
 }
 
 impl WorkerSlot {
@@ -167,16 +188,6 @@ impl WorkerSlot {
         drop(token);
     }
 
-    /// Marks the thread as started.
-    pub(super) fn come(&self) {
-        self.left.store(false, Release);
-    }
-
-    /// Marks the thread as ended.
-    pub(super) fn leave(&self) {
-        self.left.store(true, Release);
-    }
-
     pub(super) fn has_left(&self) -> bool {
         self.left.load(Acquire)
     }
@@ -203,17 +214,11 @@ impl WorkerSlot {
     }
 
     /// Returns the current run, if any.
-    pub(crate) fn look(&self) -> Option<Look> {
+    pub(crate) fn look(self: &Arc<Self>) -> Option<SeenRun> {
         let number = self.begun.load(Acquire);
         let [since, deadline] = [&self.since, &self.deadline].map(|time| Nanos(time.load(Acquire)));
-        let look = Look { number, since, deadline, record: self.record.load(Acquire) };
-        self.is_at(&look).then_some(look)
-    }
-
-    /// Returns whether that run is still active. If so, a key that was found by the run's record before this call
-    /// belongs to the run.
-    pub(crate) fn is_at(&self, run: &Look) -> bool {
-        !self.is_over(run.number)
+        let record = self.record.load(Acquire);
+        (!self.is_over(number)).then(|| SeenRun { slot: Arc::clone(self), number, since, deadline, record })
     }
 
     /// Returns how many runs have begun.
@@ -238,39 +243,33 @@ impl WorkerSlot {
         self.exposed.store(true, Relaxed);
     }
 
-    /// Marks the current run as expired if its deadline has passed. Returns its number, once for each run. Only the
-    /// watchdog calls this.
-    pub(super) fn expire(&self, now: Nanos) -> Option<u64> {
-        self.passes(Duration::ZERO, now, &self.expired).map(|(run, _)| run)
+    /// Marks the current run as expired if its deadline has passed. Returns its token, if it uses one, once for each
+    /// run. Only the watchdog calls this.
+    pub(super) fn expire(self: &Arc<Self>, now: Nanos) -> Option<CancellationToken> {
+        let run = self.passes(Duration::ZERO, now, &self.expired)?;
+        let token = self.token.lock();
+        token.as_ref().filter(|(of, _)| *of == run.number).map(|(_, token)| token.clone())
     }
 
-    /// Marks the current run as overdue if its deadline and the allowance have passed. Returns its number and record,
-    /// once for each run. Only the watchdog calls this.
-    pub(super) fn overrun(&self, now: Nanos) -> Option<(u64, u32)> {
+    /// Marks the current run as overdue if its deadline and the allowance have passed. Returns it once. Only the
+    /// watchdog calls this.
+    pub(super) fn overrun(self: &Arc<Self>, now: Nanos) -> Option<SeenRun> {
         self.passes(ALLOWANCE, now, &self.overdue)
     }
 
     /// Writes the number of the current run to `mark` if it is still active this long after its deadline.
-    fn passes(&self, allowance: Duration, now: Nanos, mark: &AtomicU64) -> Option<(u64, u32)> {
-        let run = self.begun.load(Acquire);
-        let deadline = Nanos(self.deadline.load(Acquire));
-        let record = self.record.load(Acquire);
-        let time = deadline.after(allowance);
-        if time > now || time == Nanos::NEVER || self.is_over(run) || mark.load(Relaxed) == run {
+    fn passes(self: &Arc<Self>, allowance: Duration, now: Nanos, mark: &AtomicU64) -> Option<SeenRun> {
+        let run = self.look()?;
+        let time = run.deadline.after(allowance);
+        if time > now || time == Nanos::NEVER || mark.load(Relaxed) == run.number {
             return None;
         }
-        mark.store(run, Release);
-        Some((run, record))
+        mark.store(run.number, Release);
+        Some(run)
     }
 
     /// Returns whether run number `run`, which has begun, is over.
     pub(super) fn is_over(&self, run: u64) -> bool {
         self.ended.load(Acquire) >= run
-    }
-
-    /// Returns the token of run number `run`, if that run is active and uses its token.
-    pub(super) fn token(&self, run: u64) -> Option<CancellationToken> {
-        let token = self.token.lock();
-        token.as_ref().filter(|(of, _)| *of == run).map(|(_, token)| token.clone())
     }
 }

@@ -4,12 +4,12 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
-use super::{Handle, Joiners, Overrun, OverrunHook, ThreadGroup, ThreadGroupKind, WorkerSlot};
+use super::{Handle, Joiners, OverrunHook, ThreadGroup, ThreadGroupKind, WorkerSlot};
 use crate::base::clock::Clock;
 use crate::base::error::StartError;
 use crate::base::running::Runnable;
 use crate::base::spawn::spawn;
-use crate::base::sync::atomic::Ordering::Relaxed;
+use crate::base::sync::atomic::Ordering::{Relaxed, Release};
 use crate::base::task::{Next, Task};
 use crate::base::task_thread::{TaskThread, TaskWaker};
 use crate::base::thread::{Joiner, ThreadOptions, panic_message};
@@ -55,11 +55,11 @@ impl ThreadGroup {
         options: &ThreadOptions,
         task: impl Task + 'static,
         event: Arc<AutoResetEvent>,
-        watch: Option<Box<dyn Fn() + Send>>,
+        watch: Option<Arc<dyn Fn() + Send + Sync>>,
         on_stop: impl Fn() + Send + Sync + 'static,
     ) -> Result<Handle, StartError> {
         let tasks: Vec<AwaitedTask> = vec![(Box::new(task), Arc::clone(&event))];
-        let watch = watch.map(|report| -> OverrunHook { Box::new(move |_| report()) });
+        let watch = watch.map(|report| -> OverrunHook { Arc::new(move |_| report()) });
         self.start_tasks(options, tasks, watch, move || {
             on_stop();
             event.set();
@@ -122,8 +122,9 @@ impl ThreadGroup {
         let name = format!("{}-watchdog", self.name);
         // If it is used, it ends with the watchdog.
         let own = TaskThread::new(name.clone(), options.clone(), self.clock.clone());
+        let shared = self.watchdog.get().cloned();
         let waker = self.watchdog.get_or_init(|| own.waker());
-        let added = waker.add(&name, Watchdog { group: Arc::clone(self), report });
+        let added = waker.add(&name, Watchdog { group: Arc::clone(self), report, shared });
         let joiner = added.map_err(|error| StartError::thread(waker.thread(), error))?;
         self.joiners.lock().watchdog = Some(joiner);
         Ok(())
@@ -186,7 +187,7 @@ pub(crate) struct Attendance(Arc<ThreadGroup>, Arc<WorkerSlot>);
 impl Attendance {
     pub(super) fn new(group: Arc<ThreadGroup>, slot: Arc<WorkerSlot>) -> Self {
         group.end.begin_part();
-        slot.come();
+        slot.left.store(false, Release);
         Self(group, slot)
     }
 
@@ -228,7 +229,7 @@ impl Task for Attending {
 impl Drop for Attendance {
     fn drop(&mut self) {
         let Self(group, slot) = self;
-        slot.leave();
+        slot.left.store(true, Release);
         if group.end.end_part() {
             group.wake_watchdog();
             group.kind.log_end(&group.name);
@@ -248,6 +249,9 @@ impl Drop for Attendance {
 /// A watchdog is a task. The watchdogs of a pool and of the sources of its controllers share the thread of the pool's
 /// timers. Another watchdog has its own thread.
 ///
+/// Callbacks of cancelled tokens and reports are user code. A watchdog on a shared thread calls them aside, so that a
+/// slow one delays neither the other tasks of that thread nor the next deadline of this group.
+///
 /// **The watchdog misses no deadline**, because the slot sees the store of the watchdog, or the watchdog sees the run.
 /// A slot adds one to its count of runs, then reads `watching_until`. The watchdog writes "never" to `watching_until`,
 /// then adds zero to the count, and reads the slot. Only such additions change the count, and each one sees everything
@@ -259,6 +263,8 @@ impl Drop for Attendance {
 pub(super) struct Watchdog {
     pub(super) group: Arc<ThreadGroup>,
     pub(super) report: OverrunHook,
+    /// The waker on the thread that the watchdog shares with other tasks. `None` if it has its own thread.
+    pub(super) shared: Option<TaskWaker>,
 }
 
 impl Watchdog {
@@ -270,16 +276,28 @@ impl Watchdog {
         self.group.watching_until.store(earliest.0, Relaxed);
         earliest
     }
+
+    /// Runs user code that concerns the run on `slot`. The group does not end before it.
+    fn call(&self, slot: &WorkerSlot, call: impl FnOnce() + Send + 'static) {
+        let Some(thread) = &self.shared else { return call() };
+        let name = format!("{}-deadline", slot.name);
+        let attendance = Attendance::new(Arc::clone(&self.group), WorkerSlot::new(name.clone()));
+        thread.call_aside(&name, move || {
+            let _attendance = attendance;
+            call();
+        });
+    }
 }
 
 impl Task for Watchdog {
     fn step(&mut self, now: Nanos) -> Next {
         for slot in &self.group.slots {
-            if let Some(token) = slot.expire(now).and_then(|run| slot.token(run)) {
-                token.cancel();
+            if let Some(callbacks) = slot.expire(now).and_then(|token| token.begin_cancel()) {
+                self.call(slot, callbacks);
             }
-            if let Some((run, record)) = slot.overrun(now) {
-                (self.report)(Overrun { thread: &slot.name, slot, run, record });
+            if let Some(overrun) = slot.overrun(now) {
+                let report = Arc::clone(&self.report);
+                self.call(slot, move || report(&overrun));
             }
         }
         if self.group.end.is_empty() { Next::Finished } else { Next::At(self.earliest(now)) }

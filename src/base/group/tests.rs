@@ -15,7 +15,7 @@ fn group_of_one() -> (Arc<ThreadGroup>, Attendance, Watchdog) {
     let group = ThreadGroup::new(ThreadGroupKind::Poller, "poller".to_owned(), ManualClock::new().clock(), 1);
     let attendance = Attendance::new(Arc::clone(&group), Arc::clone(&group.slots[0]));
     assert!(group.watchdog.set(TaskWaker::without_thread(group.clock.clone())).is_ok());
-    let watchdog = Watchdog { group: Arc::clone(&group), report: Box::new(|_| {}) };
+    let watchdog = Watchdog { group: Arc::clone(&group), report: Arc::new(|_| {}), shared: None };
     (group, attendance, watchdog)
 }
 
@@ -105,7 +105,7 @@ fn all_threads_of_a_group_have_been_joined_if_the_system_refuses_one() {
         let woken = Latch::new(group.clock.clone());
         let task = |_: &Arc<WorkerSlot>| -> Box<dyn Task> { Box::new(Blocked(Arc::clone(&woken), Arc::clone(&group))) };
         let wakes = Arc::clone(&woken);
-        let result = group.start(&options, 3, task, Some(Box::new(|_| {})), move || wakes.set(true));
+        let result = group.start(&options, 3, task, Some(Arc::new(|_| {})), move || wakes.set(true));
         let error = result.map(drop).unwrap_err();
         assert_eq!(error.to_string(), format!("the system cannot start thread {refused}"));
         assert_eq!(Arc::strong_count(&group), 1, "no thread has it");
@@ -120,7 +120,7 @@ fn no_thread_of_a_group_runs_after_the_system_has_refused_one() {
         let group = ThreadGroup::new(ThreadGroupKind::Poller, "poller".to_owned(), ManualClock::new().clock(), 1);
         let event = AutoResetEvent::new(group.clock.clone());
         let (options, started) = ThreadOptions::refusing_named(refused);
-        let error = group.start_one(&options, Endless, event, Some(Box::new(|| {})), || ()).map(drop).unwrap_err();
+        let error = group.start_one(&options, Endless, event, Some(Arc::new(|| {})), || ()).map(drop).unwrap_err();
         assert_eq!(error.to_string(), format!("the system cannot start thread {refused}"));
         assert!(group.end.is_empty());
         assert_eq!(Arc::strong_count(&group), 1, "no thread has it");

@@ -4,6 +4,9 @@
 //! [`TaskWaker`] is set. Due times are in an ordered set, so the cost of a step hardly depends on the number of tasks.
 //! The task that has been due longest comes first: no task that is due again at once delays another one twice.
 //!
+//! A task calls user code [aside](TaskWaker::call_aside), on another thread. A slow call therefore delays no other
+//! task.
+//!
 //! Lock order: the lock of the shared state is an inner one. A queue takes it under its own lock, to start its timer.
 //! Under it only the lock of a held clock is taken. Tasks run and drop outside it.
 
@@ -17,11 +20,13 @@ use std::fmt;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::base::clock::Clock;
 use crate::base::process::OwnerProcess;
+use crate::base::sync::Mutex;
 use crate::base::task::{Next, Task};
-use crate::base::thread::{Joiner, ThreadOptions, log_panic};
+use crate::base::thread::{Joiner, ThreadOptions, log_panic, shielded};
 use crate::base::time::Nanos;
 use crate::base::wait::Monitor;
 
@@ -208,6 +213,20 @@ impl TaskWaker {
         Ok(Joiner::of_task(name, move || asked.is_current(), move || shared.join(id)))
     }
 
+    /// Calls user code on a thread of its own, named `thread`. Only a step of a task on this task thread calls this.
+    ///
+    /// No call waits for another one. If the system refuses the thread, the call waits for the next attempt. On a held
+    /// clock, the call runs now: time does not pass meanwhile, and the sleeping threads show when it has ended.
+    pub(crate) fn call_aside(&self, thread: &str, call: impl FnOnce() + Send + 'static) {
+        if self.clock().is_held() {
+            return shielded("a call", call);
+        }
+        let waker = self.for_another();
+        let task = CallAside { call: Arc::new(Mutex::new(Some(Box::new(call)))), waker: waker.clone(), thread: None };
+        // The calling task keeps the task thread, so it accepts another task.
+        let _ = waker.add(thread, task);
+    }
+
     /// Triggers a step of the task, even if a step is running now.
     pub fn set(&self) {
         let now = self.shared.state.clock().nanos();
@@ -308,6 +327,37 @@ impl TaskThreadShared {
     fn join(&self, id: u64) {
         let has_left = |state: &mut TaskState| (!state.tasks.contains_key(&id)).then(|| state.take_ended());
         self.state.wait_for_some(Nanos::NEVER, has_left).flatten().into_iter().for_each(Joiner::join);
+    }
+}
+
+type AsideCall = Box<dyn FnOnce() + Send>;
+
+/// Starts the thread of one call, and joins it after the call.
+struct CallAside {
+    /// The call, until its thread takes it.
+    call: Arc<Mutex<Option<AsideCall>>>,
+    waker: TaskWaker,
+    /// The thread, once it has started.
+    thread: Option<Joiner>,
+}
+
+impl Task for CallAside {
+    fn step(&mut self, now: Nanos) -> Next {
+        if let Some(thread) = self.thread.take() {
+            // Its call has ended: nothing else triggers this step.
+            thread.join();
+            return Next::Finished;
+        }
+        let (call, ended, shared) = (Arc::clone(&self.call), self.waker.clone(), &self.waker.shared);
+        let started = shared.options.spawn(shared.name_of(self.waker.id), move || {
+            let call = call.lock().take();
+            if let Some(call) = call {
+                shielded("a call", call);
+            }
+            ended.set();
+        });
+        self.thread = started.ok();
+        Next::At(if self.thread.is_some() { Nanos::NEVER } else { now.after(Duration::from_millis(100)) })
     }
 }
 

@@ -246,3 +246,37 @@ fn a_task_does_not_wait_for_its_own_thread() {
     waker.add("task", task).unwrap().join();
     assert_eq!(seen.recv().unwrap(), ["other", "task"]);
 }
+
+#[test]
+fn a_call_aside_delays_neither_the_tasks_nor_another_call_and_outlives_a_refused_thread() {
+    let refusals = Arc::new(AtomicUsize::new(0));
+    let options = ThreadOptions::new().refusing(Arc::clone(&refusals));
+    let thread = TaskThread::new("tasks".to_owned(), options, Clock::system());
+    let ((say, said), (release, released)) = (channel(), channel::<()>());
+    let waker = thread.waker();
+    let (caller, blocked) = (waker.clone(), say.clone());
+    let mut released = Some(released);
+    let task = Steps(move |_| {
+        if let Some(released) = released.take() {
+            let blocked = blocked.clone();
+            caller.call_aside("one", move || {
+                blocked.send("one").unwrap();
+                // Ends with the drop of the sender.
+                let _ = released.recv();
+            });
+            return Next::At(Nanos::NEVER);
+        }
+        refusals.store(1, SeqCst);
+        let say = say.clone();
+        caller.call_aside("two", move || say.send("two").unwrap());
+        Next::Finished
+    });
+    let joiner = waker.add("task", task).unwrap();
+    assert_eq!(said.recv(), Ok("one"));
+    waker.set();
+    joiner.join();
+    assert_eq!(said.recv(), Ok("two"));
+    assert_eq!(thread.tasks()[0], "one");
+    drop(release);
+    crate::until::until("the calls have left", || thread.tasks().is_empty());
+}

@@ -76,9 +76,9 @@ impl Waiters {
         sleepers: impl Fn(&mut T) -> &mut WaiterCounts,
         clock: &Clock,
         deadline: Nanos,
-        timeout: impl FnOnce() -> Arc<dyn Wake>,
+        timeout: impl FnOnce() -> Wake,
     ) {
-        let Some(nap) = clock.fall_asleep(deadline, timeout) else {
+        let Some(mut nap) = clock.fall_asleep(deadline, timeout) else {
             return;
         };
         sleepers(guard).asleep += 1;
@@ -90,7 +90,7 @@ impl Waiters {
             counts.asleep -= 1;
             clock.count_out(1);
         }
-        clock.wake_up(nap);
+        clock.clear_alarm(&mut nap.0);
     }
 }
 
@@ -169,15 +169,12 @@ impl<S: Send + 'static> Monitor<S> {
             if self.clock.reached(deadline) {
                 return None;
             }
-            let waker = || Arc::clone(self) as Arc<dyn Wake>;
+            let waker = || -> Wake {
+                let monitor = Arc::clone(self);
+                Box::new(move || monitor.change(|_| ()))
+            };
             self.waiters.wait(&mut state, |state| &mut state.sleepers, &self.clock, deadline, waker);
         }
-    }
-}
-
-impl<S: Send + 'static> Wake for Monitor<S> {
-    fn wake(&self) {
-        self.change(|_| ());
     }
 }
 

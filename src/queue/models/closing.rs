@@ -11,7 +11,9 @@ use loom::thread;
 use super::{Busy, Fixed, Queue, SECOND, explore, queue};
 use crate::base::clock::ManualClock;
 use crate::base::time::Nanos;
-use crate::queue::{Claim, DroppedRun, Enqueue, EnqueueOutcome, KeyState, NoClaim, PendingRerun, Shutdown, WorkQueue};
+use crate::queue::{
+    Claim, DequeueError, DroppedRun, Enqueue, EnqueueOutcome, KeyState, PendingRerun, Shutdown, WorkQueue,
+};
 
 const MODES: [Shutdown; 3] = [Shutdown::RunDelayedNow, Shutdown::ServeReady, Shutdown::Discard];
 
@@ -261,7 +263,7 @@ fn the_last_handle_drops(end: fn(Claim<u8>)) {
         let left = Arc::downgrade(&queue.shared);
         seen.note(if clock.sleepers() == 0 { "awake" } else { "asleep" });
         drop(queue);
-        assert!(matches!(consumer.join().unwrap(), Err(NoClaim::Closed)));
+        assert!(matches!(consumer.join().unwrap(), Err(DequeueError::Closed)));
         ender.join().unwrap();
         assert!(left.upgrade().is_none(), "something keeps the queue");
         assert_eq!(clock.next_alarm(), None);
@@ -296,7 +298,7 @@ fn only_the_last_of_two_handles_dropped_at_once_closes_the_queue() {
         seen.note(if clock.sleepers() == 0 { "awake" } else { "asleep" });
         drop(queue);
         dropper.join().unwrap();
-        assert!(matches!(consumer.join().unwrap(), Err(NoClaim::Closed)));
+        assert!(matches!(consumer.join().unwrap(), Err(DequeueError::Closed)));
     });
 }
 

@@ -9,8 +9,7 @@ use super::{Queue, SECOND, explore, queue};
 use crate::base::clock::ManualClock;
 use crate::base::time::Nanos;
 use crate::base::wait::AutoResetEvent;
-use crate::queue::DequeueError;
-use crate::queue::{Claim, Enqueue, EnqueueOutcome, KeyState, NoClaim, PendingRerun, Shutdown};
+use crate::queue::{Claim, DequeueError, Enqueue, EnqueueOutcome, KeyState, PendingRerun, Shutdown};
 
 /// The end of the second that most models pass. Timeouts use this time instead of a duration, because a thread may
 /// begin to wait after it.
@@ -58,7 +57,7 @@ fn no_key_is_left_to_a_sleeper_by_a_timeout() {
             }
             Err(no_claim) => {
                 seen.note("timed out");
-                assert!(matches!(no_claim, NoClaim::Empty));
+                assert!(matches!(no_claim, DequeueError::Empty));
             }
         }
         untimed.join().unwrap().unwrap().done();
@@ -77,7 +76,7 @@ fn a_timeout_wakes_its_consumer_beside_other_sleepers() {
         };
         seen.note(if clock.sleepers() == 2 { "both asleep" } else { "not both asleep" });
         clock.advance(SECOND);
-        assert!(matches!(timed.join().unwrap(), Err(NoClaim::Empty)));
+        assert!(matches!(timed.join().unwrap(), Err(DequeueError::Empty)));
         queue.enqueue(1);
         untimed.join().unwrap().unwrap().done();
     });

@@ -12,9 +12,8 @@ use super::{Busy, Fixed, Queue, Seen, explore, queue};
 use crate::base::clock::ManualClock;
 use crate::base::sync::atomic::AtomicBool;
 use crate::base::time::Nanos;
-use crate::queue::DequeueError;
 use crate::queue::claim::BUSY;
-use crate::queue::{Claim, Enqueue, EnqueueOutcome, KeyState, NoClaim, PendingRerun, Shutdown, WorkQueue};
+use crate::queue::{Claim, DequeueError, Enqueue, EnqueueOutcome, KeyState, PendingRerun, Shutdown, WorkQueue};
 
 /// Starts a consumer that takes one key and keeps its claim.
 fn taker(queue: &Queue) -> thread::JoinHandle<Claim<u8>> {
@@ -253,7 +252,7 @@ fn a_stopping_consumer_passes_on_the_wakeup_of_a_key() {
                 }
                 Err(no_claim) => {
                     seen.note("stopped");
-                    assert!(matches!(no_claim, NoClaim::Stopped));
+                    assert!(matches!(no_claim, DequeueError::Empty));
                 }
             })
         };
@@ -311,7 +310,7 @@ fn a_wake_stops_every_consumer() {
         stop.store(true, SeqCst);
         queue.shared.wake_all();
         for consumer in consumers {
-            assert!(matches!(consumer.join().unwrap(), Err(NoClaim::Stopped)));
+            assert!(matches!(consumer.join().unwrap(), Err(DequeueError::Empty)));
         }
     });
 }

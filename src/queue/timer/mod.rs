@@ -23,7 +23,6 @@ use std::time::Duration;
 use super::Key;
 use super::request::BATCH;
 use super::shared::{Locked, QueueShared, TimerAction, TimerThread};
-use crate::base::clock::Wake;
 use crate::base::task::{Next, Task};
 use crate::base::task_thread::TaskThread;
 use crate::base::thread::shielded;
@@ -48,12 +47,16 @@ impl<K: Key> QueueShared<K> {
             if next == Nanos::NEVER {
                 clock.clear_alarm(&mut locked.alarm);
             } else if clock.is_held() {
-                clock.set_alarm(&mut locked.alarm, next, Arc::new(Advanced(Arc::clone(self))));
+                let queue = Arc::clone(self);
+                clock.set_alarm(&mut locked.alarm, next, move || queue.turn_up());
             }
             next
         });
         // After the lock. A key that panics when it drops must not end the timer.
-        shielded("the drop of a key", || drop(gone));
+        match &self.hooks.on_forgotten {
+            Some(hook) if !gone.is_empty() => hook(gone),
+            _ => shielded("the drop of a key", || drop(gone)),
+        }
         next
     }
 
@@ -66,8 +69,12 @@ impl<K: Key> QueueShared<K> {
     pub(super) fn rearm(self: &Arc<Self>, locked: &mut Locked<K>, at: Nanos) -> TimerAction {
         let clock = &self.config.clock;
         if clock.is_held() {
-            let wake = Arc::new(Advanced(Arc::clone(self)));
-            return if clock.set_alarm(&mut locked.alarm, at, wake) { TimerAction::TurnNow } else { TimerAction::None };
+            let queue = Arc::clone(self);
+            return if clock.set_alarm(&mut locked.alarm, at, move || queue.turn_up()) {
+                TimerAction::TurnNow
+            } else {
+                TimerAction::None
+            };
         }
         match locked.timer {
             TimerThread::None => TimerAction::StartThread,
@@ -168,14 +175,5 @@ impl<K: Key> Task for TurnWheel<K> {
             return Next::Finished;
         }
         Next::At(self.0.turn_wheel())
-    }
-}
-
-/// Turns the wheel when a held clock reaches the time that the wheel waits for.
-struct Advanced<K: Key>(Arc<QueueShared<K>>);
-
-impl<K: Key> Wake for Advanced<K> {
-    fn wake(&self) {
-        self.0.turn_up();
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::{Pool, PoolTask, SlotState};
 use crate::base::clock::Clock;
 use crate::base::error::StartError;
-use crate::base::group::{Overrun, ThreadGroup, ThreadGroupKind, WorkerSlot};
+use crate::base::group::{SeenRun, ThreadGroup, ThreadGroupKind, WorkerSlot};
 use crate::base::running::Running;
 use crate::base::sync::atomic::Ordering::AcqRel;
 use crate::base::task::Task;
@@ -18,7 +18,8 @@ use crate::run::error::Chain;
 /// A bounded pool of worker threads that controllers share. Dropping it stops it and joins its threads.
 ///
 /// The controllers also share a thread for time: it ends delays, cancels runs and polls at their deadlines, and waits
-/// for initial listings.
+/// for initial listings. It runs none of your code: callbacks of cancelled runs and reports of overruns have threads of
+/// their own, which end after the call.
 ///
 /// A pool is fair: new work of a controller waits for at most one key of each other controller, however many keys are
 /// queued. [`max_concurrent_reconciles`](crate::controller::ControllerBuilder::max_concurrent_reconciles) limits the
@@ -139,18 +140,9 @@ impl WorkerPoolBuilder {
             Box::new(PoolTask { pool: Arc::clone(&pool), number: number.next().unwrap_or_default() })
         };
         let watched = Arc::downgrade(&pool);
-        let watch = Box::new(move |overrun: Overrun<'_>| {
-            if let Some(pool) = watched.upgrade() {
-                pool.overrun(&overrun);
-            }
-        });
-        let woken = Arc::downgrade(&pool);
-        let wake = move || {
-            if let Some(pool) = woken.upgrade() {
-                pool.wake();
-            }
-        };
-        let handle = group.start(&self.options, self.threads, body, Some(watch), wake)?;
+        let watch = move |overrun: &SeenRun| watched.upgrade().into_iter().for_each(|pool| pool.overrun(overrun));
+        let woken = Arc::clone(&pool);
+        let handle = group.start(&self.options, self.threads, body, Some(Arc::new(watch)), move || woken.wake())?;
         Ok(Running::new(WorkerPool { pool, timer }, handle, self.grace))
     }
 }
@@ -192,12 +184,9 @@ impl WorkerPool {
 }
 
 impl Pool {
-    /// Reports an overrun, and lets another thread take the place of the stuck one. Called by the watchdog.
-    pub(crate) fn overrun(self: &Arc<Self>, overrun: &Overrun<'_>) {
-        let Some(number) = self.group.slots.iter().position(|slot| std::ptr::eq(Arc::as_ptr(slot), overrun.slot))
-        else {
-            return;
-        };
+    /// Reports an overrun, and lets another thread take the place of the stuck one.
+    pub(crate) fn overrun(self: &Arc<Self>, overrun: &SeenRun) {
+        let Some(number) = self.group.slots.iter().position(|slot| Arc::ptr_eq(slot, &overrun.slot)) else { return };
         let mut state = self.state.lock();
         let SlotState { serving: Some(member), stuck } = &state.slots[number] else { return };
         // Marks first, then checks: see `PoolTurn::is_over`.
@@ -207,36 +196,27 @@ impl Pool {
             return;
         }
         let job = state.jobs[member.0].clone();
-        let mut spare = None;
         state.stuck += 1;
-        if state.started < self.group.slots.len() && state.stuck > state.started - self.threads {
-            spare = Some(state.started);
-            state.started += 1;
-        }
+        let number = state.started;
+        let spare = (number < self.group.slots.len() && state.stuck > number - self.threads).then(|| {
+            // Locked: another overrun must not start the same thread.
+            self.group.start_on(number, &self.options, PoolTask { pool: Arc::clone(self), number })
+        });
+        state.started += usize::from(matches!(spare, Some(Ok(()))));
         let count = state.mark_woken(&self.group);
         drop(state);
         self.idle.notify(count);
-        // The report precedes the log line of the spare thread.
         if let Some(job) = job {
             job.overrun(overrun);
         }
-        if let Some(spare) = spare {
-            self.start_spare(spare);
-        }
-    }
-
-    fn start_spare(self: &Arc<Self>, number: usize) {
-        let body = PoolTask { pool: Arc::clone(self), number };
+        let Some(started) = spare else { return };
         let (pool, thread) = (self.group.name.as_str(), self.group.slots[number].name.as_str());
-        match self.group.start_on(number, &self.options, body) {
-            Ok(()) => {
-                log::warn!(pool, thread; "{pool}: thread {thread} is started in place of a stuck one");
-            }
+        match started {
+            Ok(()) => log::warn!(pool, thread; "{pool}: thread {thread} is started in place of a stuck one"),
             Err(error) => {
+                // The next overrun tries again.
                 let error = Chain(&error);
                 log::error!(pool, thread, error:%; "{pool}: cannot start thread {thread} in place of a stuck one: {error}");
-                // The next overrun tries again. Only the watchdog's thread starts threads, so no other start runs now.
-                self.state.lock().started -= 1;
             }
         }
     }

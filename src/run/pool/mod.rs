@@ -28,7 +28,7 @@ mod round_robin;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 #[cfg(not(all(test, loom)))]
 use std::thread;
 
@@ -39,7 +39,7 @@ pub use self::handle::{WorkerPool, WorkerPoolBuilder};
 
 use self::round_robin::{Hint, MemberId, RoundRobin};
 use crate::base::clock::Wake;
-use crate::base::group::{Overrun, Run, ThreadGroup, WorkerSlot};
+use crate::base::group::{Run, SeenRun, ThreadGroup, WorkerSlot};
 use crate::base::sync::atomic::AtomicBool;
 use crate::base::sync::atomic::Ordering::{AcqRel, Relaxed};
 use crate::base::sync::{Mutex, MutexGuard};
@@ -65,8 +65,8 @@ pub(crate) trait Job: Send + Sync {
     /// calls this, because a run that joins its own member waits for the other threads.
     fn left(&self);
 
-    /// Called on the watchdog's thread, for an overrun of a run that `serve` began.
-    fn overrun(&self, overrun: &Overrun<'_>);
+    /// Called for an overrun of a run that `serve` began.
+    fn overrun(&self, overrun: &SeenRun);
 
     /// Moves a random one of the possible next keys to the front. Returns its text. Only for simulations.
     fn shuffle(&self, draw: u64) -> Option<String>;
@@ -182,7 +182,10 @@ impl Pool {
                 continue;
             }
             let until = self.waits_until(&state);
-            let waker = || Arc::new(IdleTimeout(Arc::downgrade(self))) as Arc<dyn Wake>;
+            let waker = || -> Wake {
+                let pool = Arc::downgrade(self);
+                Box::new(move || pool.upgrade().into_iter().for_each(|pool| pool.wake()))
+            };
             self.idle.wait(&mut state, |state| &mut state.idle, &self.group.clock, until, waker);
         }
     }
@@ -298,17 +301,6 @@ impl Task for PoolTask {
             pool.serve(*number, &stuck, found);
         }
         Next::At(Nanos::NEVER)
-    }
-}
-
-/// Wakes the idle threads of a pool on a held clock at the end of their wait.
-struct IdleTimeout(Weak<Pool>);
-
-impl Wake for IdleTimeout {
-    fn wake(&self) {
-        if let Some(pool) = self.0.upgrade() {
-            pool.wake();
-        }
     }
 }
 

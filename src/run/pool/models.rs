@@ -6,7 +6,7 @@ use loom::thread;
 
 use super::{Job, Membership, Pool, PoolTurn};
 use crate::base::clock::ManualClock;
-use crate::base::group::{Overrun, ThreadGroup, ThreadGroupKind};
+use crate::base::group::{SeenRun, ThreadGroup, ThreadGroupKind};
 use crate::base::sync::{Condvar, Mutex};
 use crate::base::thread::ThreadOptions;
 use crate::base::time::Nanos;
@@ -125,7 +125,7 @@ impl Job for Counted {
         self.begun.notify_all();
     }
 
-    fn overrun(&self, _overrun: &Overrun<'_>) {}
+    fn overrun(&self, _overrun: &SeenRun) {}
 
     fn shuffle(&self, _draw: u64) -> Option<String> {
         None
@@ -287,7 +287,7 @@ fn a_spare_thread_works_in_place_of_a_stuck_one() {
         job.wait_for(1);
         let stuck = pool.group.slots.iter().find(|slot| slot.is_busy()).unwrap();
         assert_eq!(job.run(), 1);
-        pool.overrun(&Overrun::of_first_run(stuck));
+        pool.overrun(&SeenRun::first_of(stuck));
         job.wait_for(2);
         stop_all(&pool, workers);
         let state = pool.state.lock();
@@ -321,7 +321,7 @@ impl Job for Twice {
 
     fn left(&self) {}
 
-    fn overrun(&self, _overrun: &Overrun<'_>) {}
+    fn overrun(&self, _overrun: &SeenRun) {}
 
     fn shuffle(&self, _draw: u64) -> Option<String> {
         None
@@ -336,7 +336,7 @@ fn a_thread_marked_stuck_as_its_run_ends_begins_no_other_run() {
         let member = pool.join(Arc::new(Twice), 1);
         member.open();
         let worker = working(&pool, 0);
-        pool.overrun(&Overrun::of_first_run(&pool.group.slots[0]));
+        pool.overrun(&SeenRun::first_of(&pool.group.slots[0]));
         stop(&pool);
         worker.join().unwrap();
         let state = pool.state.lock();

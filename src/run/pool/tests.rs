@@ -5,7 +5,7 @@ use std::thread;
 
 use super::{Job, Pool, PoolTurn};
 use crate::base::clock::{Clock, ManualClock};
-use crate::base::group::{Overrun, ThreadGroup, ThreadGroupKind};
+use crate::base::group::{SeenRun, ThreadGroup, ThreadGroupKind};
 use crate::base::sync::Mutex;
 use crate::base::thread::ThreadOptions;
 use crate::base::time::Nanos;
@@ -27,7 +27,7 @@ impl Job for Limited {
 
     fn left(&self) {}
 
-    fn overrun(&self, _overrun: &Overrun<'_>) {}
+    fn overrun(&self, _overrun: &SeenRun) {}
 
     fn shuffle(&self, _draw: u64) -> Option<String> {
         None

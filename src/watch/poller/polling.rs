@@ -166,7 +166,7 @@ impl PollerSettings {
         let (name, period) = (source.state.name(), Rounded(self.period));
         log::info!(source = name, period:%; "{name}: the poller starts, with a period of {period}");
         let watched = source.clone();
-        let report = Box::new(move || watched.state.overran());
+        let report = Arc::new(move || watched.state.overran());
         if let Some(thread) = &self.watchdog {
             group.watch_on(thread);
         }

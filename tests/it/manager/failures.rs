@@ -346,7 +346,7 @@ impl Runnable for Panicking {
     }
 
     fn status(&self) -> RunningStatus {
-        RunningStatus::new("panicking", homeostat::base::RunningPhase::Running, ["panicking"])
+        RunningStatus::new("panicking", false, ["panicking"])
     }
 
     fn on_end(&self, hook: EndHook) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
-use homeostat::base::{EndError, EndHook, Runnable, RunningPhase, RunningStatus};
+use homeostat::base::{EndError, EndHook, Runnable, RunningStatus};
 use homeostat::{BoxError, Component, Manager, ManualClock};
 use parking_lot::Mutex;
 
@@ -54,7 +54,7 @@ impl Runnable for PartBody {
 
     fn status(&self) -> RunningStatus {
         self.0.questions.fetch_add(1, SeqCst);
-        RunningStatus::new("part", RunningPhase::Running, ["part"])
+        RunningStatus::new("part", false, ["part"])
     }
 
     fn on_end(&self, hook: EndHook) {

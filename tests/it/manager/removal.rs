@@ -359,7 +359,11 @@ impl Runnable for Pair {
 
     fn status(&self) -> RunningStatus {
         let [one, other] = self.0.each_ref().map(Runnable::status);
-        RunningStatus::new("pair", one.phase, one.threads.into_iter().chain(other.threads))
+        RunningStatus::new(
+            "pair",
+            one.phase != homeostat::base::RunningPhase::Running,
+            one.threads.into_iter().chain(other.threads),
+        )
     }
 
     fn on_end(&self, hook: EndHook) {

@@ -224,7 +224,7 @@ impl Members {
         self.shared.shards.on_left(move || woken.set());
         let task = MemberTask::new(Arc::clone(&self.shared), Arc::clone(&group));
         let name = self.shared.group.clone();
-        let watchdog = Box::new(move || {
+        let watchdog = Arc::new(move || {
             let group = name.as_str();
             log::error!(group; "{group}: this process is no longer a member: a call does not return, and its lease has run out");
         });

@@ -49,8 +49,8 @@ struct OpenStream {
 }
 
 /// Returns a function that reports streams of this source that continue after their deadlines.
-pub(super) fn report_overruns(source: Arc<SourceState>) -> Box<dyn Fn() + Send> {
-    Box::new(move || source.failed("a silent stream was cancelled but does not end".to_owned()))
+pub(super) fn report_overruns(source: Arc<SourceState>) -> Arc<dyn Fn() + Send + Sync> {
+    Arc::new(move || source.failed("a silent stream was cancelled but does not end".to_owned()))
 }
 
 impl<T: Object> WatchDriver<T> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::http::{ConnectionRegistry, HttpCounts, HttpShared, Poll, ThreadRoster, of_class, value};
-use homeostat::base::{EndError, EndHook, Runnable, RunningPhase, RunningStatus};
+use homeostat::base::{EndError, EndHook, Runnable, RunningStatus};
 
 /// Shows the addresses and counts of a running [`Server`](super::Server).
 ///
@@ -147,9 +147,7 @@ impl Runnable for ServerThreads {
     fn detach(&mut self) {}
 
     fn status(&self) -> RunningStatus {
-        let threads = self.roster.names();
-        let phase = RunningPhase::of(self.shared.registry.is_stopping(), &threads);
-        RunningStatus::new(self.shared.name.as_str(), phase, threads)
+        RunningStatus::new(self.shared.name.as_str(), self.shared.registry.is_stopping(), self.roster.names())
     }
 
     fn on_end(&self, hook: EndHook) {

@@ -1,0 +1,201 @@
+//! User code that blocks, although a deadline or the end of a delay has caused it, delays no key of another controller.
+
+use std::fmt;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use homeostat::base::Runnable;
+use homeostat::controller::ControllerBuilder;
+use homeostat::{Action, BoxError, Context, Controller, ControllerHandle, Key, Running, WorkerPool};
+use homeostat_test_support::logs::Logs;
+
+use crate::support::MS;
+use crate::until::until;
+
+/// User code that reports its thread, and blocks until the test drops the other end.
+#[derive(Clone)]
+struct Slow(Sender<String>, Receiver<()>);
+
+impl Slow {
+    fn block(&self) {
+        // The test may have ended.
+        let _ = self.0.send(thread::current().name().unwrap_or_default().to_owned());
+        let _ = self.1.recv();
+    }
+}
+
+/// A key that blocks when its last copy is dropped.
+#[derive(Clone)]
+struct LastCopy(#[expect(dead_code, reason = "dropped")] Arc<SlowDrop>);
+
+struct SlowDrop(Slow);
+
+impl Drop for SlowDrop {
+    fn drop(&mut self) {
+        self.0.block();
+    }
+}
+
+/// A key that blocks when it is shown, except on the threads that run it.
+#[derive(Clone)]
+struct Shown(Slow);
+
+macro_rules! equal_keys {
+    ($($key:ty),*) => {$(
+        impl PartialEq for $key {
+            fn eq(&self, _: &Self) -> bool {
+                true
+            }
+        }
+        impl Eq for $key {}
+        impl std::hash::Hash for $key {
+            fn hash<H: std::hash::Hasher>(&self, _: &mut H) {}
+        }
+    )*};
+}
+
+equal_keys!(LastCopy, Shown);
+
+impl fmt::Debug for LastCopy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("last copy")
+    }
+}
+
+impl fmt::Debug for Shown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !["pool-0", "pool-1"].contains(&thread::current().name().unwrap_or_default()) {
+            self.0.block();
+        }
+        f.write_str("shown")
+    }
+}
+
+/// A pool with a controller that runs each key once a millisecond.
+struct Stage {
+    /// Dropped first: the slow code ends then, also if the test fails.
+    release: Sender<()>,
+    slow: Slow,
+    entered: Receiver<String>,
+    runs: Receiver<u32>,
+    prompt: Running<ControllerHandle<u32>>,
+    pool: Running<WorkerPool>,
+}
+
+impl Stage {
+    fn new() -> Self {
+        let pool = WorkerPool::builder().threads(2).start().unwrap();
+        let ((report, runs), (enter, entered), (release, released)) = (unbounded(), unbounded(), unbounded());
+        let reconcile = move |_: &Context, key: &u32| -> Result<Action, BoxError> {
+            report.send(*key)?;
+            Ok(Action::requeue_after(MS))
+        };
+        let prompt = Controller::builder("prompt", reconcile).build().unwrap().start(&pool).unwrap();
+        Self { release, slow: Slow(enter, released), entered, runs, prompt, pool }
+    }
+
+    fn start<K: Key + Sync + fmt::Debug>(&self, slow: ControllerBuilder<K>) -> Running<ControllerHandle<K>> {
+        slow.build().unwrap().start(&self.pool).unwrap()
+    }
+
+    /// Runs a delayed key while the slow code blocks on one of `threads`.
+    #[track_caller]
+    fn check(self, threads: &[&str]) {
+        let thread = self.entered.recv().unwrap();
+        assert!(threads.contains(&thread.as_str()), "{thread}");
+        self.prompt.enqueue(7);
+        // The second run comes after a delay.
+        assert_eq!([self.runs.recv(), self.runs.recv()], [Ok(7), Ok(7)]);
+        drop(self.release);
+        self.prompt.shutdown(Duration::MAX).unwrap();
+    }
+}
+
+/// A run that ends once the slow code may end.
+fn waits<K>(slow: &Slow) -> impl Fn(&Context, &K) -> Result<Action, BoxError> + Send + Sync + use<K> {
+    let slow = slow.clone();
+    move |_, _| {
+        let _ = slow.1.recv();
+        Ok(Action::await_change())
+    }
+}
+
+#[test]
+fn a_slow_cancellation_of_a_run_delays_no_other_controller() {
+    let stage = Stage::new();
+    let slow = stage.slow.clone();
+    let vms = stage.start(
+        Controller::builder("vm", move |cx: &Context, _: &u32| -> Result<Action, BoxError> {
+            let called = slow.clone();
+            let _unblock = cx.on_cancel(move || called.block());
+            let _ = slow.1.recv();
+            Ok(Action::await_change())
+        })
+        .reconcile_timeout(MS),
+    );
+    vms.enqueue(1);
+    stage.check(&["pool-0-deadline", "pool-1-deadline"]);
+}
+
+#[test]
+fn a_slow_cancellation_of_a_poll_delays_no_other_controller() {
+    let stage = Stage::new();
+    let slow = stage.slow.clone();
+    let _vms = stage.start(Controller::builder("vm", waits::<u32>(&stage.slow)).poll(10 * MS, move |cx: &Context| {
+        let called = slow.clone();
+        let _unblock = cx.on_cancel(move || called.block());
+        let _ = slow.1.recv();
+        Ok::<_, BoxError>([])
+    }));
+    stage.check(&["vm-source-0-0-deadline"]);
+}
+
+#[test]
+fn a_slow_debug_of_an_overdue_key_delays_no_other_controller() {
+    let _logs = Logs::of("slow debug");
+    let stage = Stage::new();
+    let vms = stage.start(Controller::builder("vm", waits(&stage.slow)).reconcile_timeout(MS));
+    vms.enqueue(Shown(stage.slow.clone()));
+    stage.check(&["pool-0-deadline", "pool-1-deadline"]);
+}
+
+#[test]
+fn a_slow_drop_of_a_forgotten_key_delays_no_other_controller() {
+    let stage = Stage::new();
+    let reconcile = |_: &Context, _: &LastCopy| -> Result<Action, BoxError> { Ok(Action::await_change()) };
+    let vms = stage.start(Controller::builder("vm", reconcile).min_interval(10 * MS));
+    vms.enqueue(LastCopy(Arc::new(SlowDrop(stage.slow.clone()))));
+    stage.check(&["pool-0", "pool-1"]);
+}
+
+#[test]
+fn a_slow_drop_of_keys_of_a_failed_controller_delays_no_other_controller() {
+    let stage = Stage::new();
+    let waits_too = stage.slow.clone();
+    let vms = stage.start(Controller::builder("vm", waits(&stage.slow)).sync_timeout(20 * MS).poll(
+        Duration::MAX,
+        move |_| {
+            let _ = waits_too.1.recv();
+            Ok::<_, BoxError>([])
+        },
+    ));
+    vms.enqueue(LastCopy(Arc::new(SlowDrop(stage.slow.clone()))));
+    stage.check(&["vm-control-0"]);
+    until("the controller has failed", || vms.failure().is_some());
+}
+
+#[test]
+fn a_slow_hook_at_the_end_of_a_failed_controller_delays_no_other_controller() {
+    let stage = Stage::new();
+    let (slow, waits_too) = (stage.slow.clone(), stage.slow.clone());
+    let list = move |_: &Context| {
+        let _ = waits_too.1.recv();
+        Ok::<_, BoxError>([])
+    };
+    let vms = Controller::builder("vm", waits::<u32>(&stage.slow)).sync_timeout(20 * MS).poll(Duration::MAX, list);
+    let vms = stage.start(vms);
+    vms.on_end(Arc::new(move || slow.block()));
+    stage.check(&["vm-control-0"]);
+}
