@@ -50,16 +50,20 @@ impl FormTokens {
     }
 }
 
-/// Adds the section of the last actions on these targets. No section if there were none.
+/// Adds the section of the last actions on these targets, if there were any. `is_read_only` says that the user may do
+/// no action of the page.
 pub(super) fn section(
     past: &PastActions,
     out: &mut String,
     (now, today): (Instant, SystemTime),
+    is_read_only: bool,
     is_shown: impl Fn(&ActionTarget) -> bool,
 ) {
+    if is_read_only {
+        out.push_str("<p class=\"calm\">Read only: the program or your rights allow no actions here.</p>");
+    }
     let actions = past.last(MOST_ROWS, is_shown);
     if actions.is_empty() {
-        out.push_str("<p class=\"calm\">Read only: the program or your rights allow no actions here.</p>");
         return;
     }
     out.push_str("<section aria-labelledby=\"actions\">");

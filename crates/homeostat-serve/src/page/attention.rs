@@ -50,7 +50,7 @@ pub(super) struct Trouble {
 
 impl Trouble {
     /// Returns the row of a suspended key that has not failed.
-    pub(super) fn suspended(controller: &ControllerStatus, key: &str, data: &PageData<'_>) -> Self {
+    fn suspended(controller: &ControllerStatus, key: &str, data: &PageData<'_>) -> Self {
         let suspension = Suspension::of_key(controller, key, data.past);
         Self {
             lasts: suspension.as_ref().map(|of| data.now().saturating_duration_since(of.since)),
@@ -92,7 +92,7 @@ pub(super) fn section(out: &mut String, data: &PageData<'_>, kinds: &[KindCount]
         "Needs attention",
         &data.remark("attention", shown(&rows), count(data.status, kinds)),
     ));
-    let caption = "Failed keys, failing sources, overdue runs and objects that are not ready, the most urgent first";
+    let caption = "Failed and suspended keys, failing sources, overdue runs and objects that are not ready, the most urgent first";
     table_of(out, caption, &rows, true, data);
     out.push_str("</section>");
 }
@@ -118,7 +118,7 @@ fn most_urgent(parts: Vec<Vec<Trouble>>, most: usize) -> Vec<Trouble> {
 /// Adds the table of these rows. `has_part` says whether each row names its controller.
 pub(super) fn table_of(out: &mut String, caption: &str, rows: &[Trouble], has_part: bool, data: &PageData<'_>) {
     let first = if has_part { "key or source" } else { "key" };
-    let mut heads = vec![("", first), ("", "state"), ("", "part")];
+    let mut heads = vec![("", first), ("", "state"), ("", "belongs to")];
     heads.truncate(if has_part { 3 } else { 2 });
     heads.extend([("n", "tries"), ("n", "for"), ("n", "next try"), ("why", "why")]);
     table(out, "attention", caption, &heads);
@@ -126,7 +126,7 @@ pub(super) fn table_of(out: &mut String, caption: &str, rows: &[Trouble], has_pa
         row_name(out, &row.subject);
         cell(out, "state", "state", &row.chips);
         if has_part {
-            cell(out, "", "part", &row.part);
+            cell(out, "", "belongs to", &row.part);
         }
         let most = if row.count > 1 { "up to " } else { "" };
         cell(out, "n", "tries", row.tries.map_or_else(|| DASH.to_owned(), |tries| format!("{most}{tries}")));
@@ -181,7 +181,8 @@ pub(super) fn count(status: &ManagerStatus, kinds: &[KindCount]) -> usize {
         let sources = controller.sources.iter().filter_map(|source| of_source(&controller.name, source)).count();
         let suspended = usize::from(waits_for_resume(controller));
         let overdue = controller.running.iter().filter(|run| run.overdue).count();
-        overdue + suspended + sources + controller.metrics.failing + controller.metrics.parked
+        let keys = controller.metrics.failing + controller.metrics.parked + only_suspended(controller).len();
+        overdue + suspended + sources + keys
     });
     let sources = status.sources.iter().filter_map(|source| of_source(&status.name, source)).count();
     usize::from(status.failure.is_some()) + sources + of_controllers.sum::<usize>() + objects::not_ready(kinds)
@@ -198,11 +199,14 @@ fn rows(data: &PageData<'_>) -> Vec<Vec<Trouble>> {
     let sources = status.sources.iter().filter_map(|source| of_source(&status.name, source));
     let mut rows = vec![failure.into_iter().chain(sources).collect()];
     for controller in &status.controllers {
+        let part = controller_link(&controller.name);
         let sources = controller.sources.iter().filter_map(|source| of_source(&controller.name, source));
+        let sources = sources.map(|row| Trouble { part: part.clone(), ..row });
         let mut of_controller: Vec<_> = of_runs(controller, data).collect();
         of_controller.extend(of_suspension(controller, data));
         of_controller.extend(sources);
         of_controller.extend(of_keys(controller, data, data.most(MOST_ROWS)));
+        of_controller.extend(of_suspended_keys(controller, data, data.most(MOST_ROWS)));
         rows.push(of_controller);
     }
     rows
@@ -288,6 +292,19 @@ pub(super) fn of_keys(controller: &ControllerStatus, data: &PageData<'_>, most: 
         keys.into_iter().map(|failed| of_key(controller, failed, data)).collect()
     };
     groups.into_iter().flat_map(of_group).take(most).collect()
+}
+
+/// Returns the keys that are suspended, but have not failed.
+pub(super) fn only_suspended(controller: &ControllerStatus) -> Vec<&str> {
+    let failed: BTreeSet<_> = controller.parked.iter().chain(&controller.failing).map(|failed| &failed.key).collect();
+    let suspended = controller.suspended.iter().map(|(key, _)| key);
+    suspended.filter(|key| !failed.contains(key)).map(String::as_str).collect()
+}
+
+/// Returns the first rows of a controller's keys that are suspended, but have not failed.
+pub(super) fn of_suspended_keys(controller: &ControllerStatus, data: &PageData<'_>, most: usize) -> Vec<Trouble> {
+    let keys = only_suspended(controller).into_iter().take(most);
+    keys.map(|key| Trouble::suspended(controller, key, data)).collect()
 }
 
 fn of_key(controller: &ControllerStatus, failed: &FailedKey<String>, data: &PageData<'_>) -> Trouble {

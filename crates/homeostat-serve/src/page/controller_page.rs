@@ -1,11 +1,10 @@
 //! The page of one controller: its last hour, its keys, sources and runs.
 
-use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::time::Duration;
 
 use super::actions::buttons;
-use super::attention::{self, Trouble};
+use super::attention;
 use super::chart::{area, bars, marks};
 use super::controllers::{Scales, depth_of, phase, run_time_of, run_times};
 use super::data::{ChipColour, PageData, cell, chip, figure, heading, key_link, row_name, table};
@@ -80,7 +79,7 @@ pub(super) fn live_part(controller: &ControllerStatus, data: &PageData<'_>, allo
     let remark = format!("the newest {}", data.remark("runs", recent.len().min(most), recent.len()));
     let rows = RunRows { controller: &controller.name, has_keys: true, runs: &recent, most, past: data.past };
     runs::section(&mut out, ("Last runs", &remark), &rows, times);
-    actions::section(data.past, &mut out, times, |past| past.controller == controller.name);
+    actions::section(data.past, &mut out, times, allowed.actions.is_empty(), |past| past.controller == controller.name);
     out.push_str("</main>");
     out
 }
@@ -159,7 +158,7 @@ fn figures(out: &mut String, controller: &ControllerStatus, data: &PageData<'_>)
     }
     fact(
         "Run time",
-        format!("{} <small>median / 99 % of the kept runs</small>", run_times(&data.history.runs.of(&controller.name))),
+        format!("{} <small>median / 99 % of the last runs</small>", run_times(&data.history.runs.of(&controller.name))),
     );
     let started = data.process.started.map(|started| format!(" ({} {})", date(started), time(started)));
     let mut all = format!("{} of {} runs since start{}", count(errors), count(runs), started.unwrap_or_default());
@@ -167,7 +166,10 @@ fn figures(out: &mut String, controller: &ControllerStatus, data: &PageData<'_>)
         let _ = write!(all, ", among them {} panics", count(metrics.runs.panics));
     }
     fact("Errors", all);
-    let late = [("ended after the deadline", metrics.runs.timeouts), ("overran", metrics.runs.overruns)];
+    let late = [
+        ("ended soon after the deadline", metrics.runs.timeouts),
+        ("ran on after the deadline", metrics.runs.overruns),
+    ];
     let late = late.iter().filter(|(_, of)| *of > 0).map(|(what, of)| format!("{} {what}", count(*of)));
     let late = late.collect::<Vec<_>>().join(", ");
     if !late.is_empty() {
@@ -192,7 +194,7 @@ fn hour(out: &mut String, controller: &ControllerStatus, data: &PageData<'_>) {
     let runs = bars(samples, scales.runs, "runs per second of each minute, failed ones in red");
     let run_times = marks(samples, run_time_of, scales.run_time, "mean run time of each minute");
     out.push_str("<div class=\"hour\">");
-    chart(out, "waiting keys", &past, |sample| Some(depth_of(sample)), |most| format!("{most:.0}"), &depth);
+    chart(out, "peak of waiting keys", &past, |sample| Some(depth_of(sample)), |most| format!("{most:.0}"), &depth);
     chart(out, "runs per second", &past, |sample| Some(sample.runs), rate, &runs);
     chart(out, "mean run time", &past, run_time_of, times, &run_times);
     out.push_str("</div></section>");
@@ -243,16 +245,14 @@ fn running(out: &mut String, controller: &ControllerStatus, data: &PageData<'_>)
 
 /// Adds the failed and the suspended keys.
 fn keys(out: &mut String, controller: &ControllerStatus, data: &PageData<'_>) {
-    let failed: BTreeSet<_> = controller.parked.iter().chain(&controller.failing).map(|failed| &failed.key).collect();
-    let others: Vec<_> = controller.suspended.iter().map(|(key, _)| key).filter(|key| !failed.contains(key)).collect();
     let most = data.most(MOST_ROWS);
     let mut rows = attention::of_keys(controller, data, most);
-    rows.extend(others.iter().take(most).map(|key| Trouble::suspended(controller, key, data)));
+    rows.extend(attention::of_suspended_keys(controller, data, most));
     if rows.is_empty() {
         return;
     }
     out.push_str("<section aria-labelledby=\"keys\">");
-    let all = controller.metrics.failing + controller.metrics.parked + others.len();
+    let all = controller.metrics.failing + controller.metrics.parked + attention::only_suspended(controller).len();
     let remark = data.remark("keys", attention::shown(&rows), all);
     out.push_str(&heading("keys", "Failed and suspended keys", &remark));
     attention::table_of(out, "Failed and suspended keys", &rows, false, data);

@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use super::data::{ChipColour, DASH, cell, chip, heading, row_name, table};
 use super::escape::{lines, name};
-use super::object_parts::{age, object_link, object_path, text};
-use homeostat_objects::{EventRecorder, Kind, ObjectKey, SharedObject};
+use super::object_parts::{age, object_path, referenced, text};
+use homeostat_objects::{EventRecorder, Kind, SharedObject};
 
 /// Returns whether a kind is that of events.
 pub(super) fn is_events(kind: &Kind) -> bool {
@@ -85,12 +85,7 @@ fn regarding(event: &Value, page: EventPage<'_>) -> String {
     };
     let [version, kind, namespace, object] =
         ["apiVersion", "kind", "namespace", "name"].map(|field| text(regarding, field));
-    let served = page.kinds.iter().find(|served| served.name() == kind && served.api_version() == version);
-    let link = served.filter(|served| served.is_namespaced() != namespace.is_empty()).map(|served| {
-        let key = if namespace.is_empty() { ObjectKey::cluster(object) } else { ObjectKey::new(namespace, object) };
-        object_link(served, &key)
-    });
-    format!("{} {}", name(kind), link.unwrap_or_else(|| name(object)))
+    referenced(page.kinds, [version, kind, namespace, object])
 }
 
 fn reason(event: &Value) -> String {

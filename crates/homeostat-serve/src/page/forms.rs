@@ -1,5 +1,7 @@
 //! Answers forms: a user acts on a key or a controller.
 
+use std::time::{Instant, SystemTime};
+
 use http::{HeaderValue, Method, StatusCode, header};
 use percent_encoding::percent_decode_str;
 
@@ -54,10 +56,13 @@ impl StatusPages {
             let reason = "the form is not from a current page of yours: reload the page, and try again";
             return refusal(request, StatusCode::FORBIDDEN, reason);
         }
-        if !self.control(manager, target).is_some_and(|control| control(manager, action)) {
+        let control = self.control(manager, target);
+        // A run that follows the action must not begin before it: the page looks for the action by its time.
+        let (at, time) = (manager.clock().now(), manager.clock().time_of_day());
+        if !control.is_some_and(|control| control(manager, action)) {
             return refusal(request, StatusCode::NOT_FOUND, "this key is no longer known here");
         }
-        self.record(request, manager, target, action);
+        self.record(request, target, action, (at, time));
         let mut reply = Reply::text(StatusCode::SEE_OTHER, format!("{action}: done\n"));
         if let Ok(page) = HeaderValue::try_from(target.page()) {
             reply.headers.insert(header::LOCATION, page);
@@ -76,7 +81,13 @@ impl StatusPages {
     }
 
     /// Writes the audit line, and keeps the action for the pages.
-    fn record(&self, request: &IncomingRequest, manager: &Manager, target: &ActionTarget, action: UserAction) {
+    fn record(
+        &self,
+        request: &IncomingRequest,
+        target: &ActionTarget,
+        action: UserAction,
+        (at, time): (Instant, SystemTime),
+    ) {
         let user = match &*request.user.name {
             "" => "anonymous".to_owned(),
             user => one_line(user),
@@ -89,8 +100,7 @@ impl StatusPages {
             component, user = name, client:%, action = verb, controller, key = subject;
             "{component}: {name} at {client}: {verb} {subject} of {controller}"
         );
-        let (clock, target) = (manager.clock(), target.clone());
-        let (at, time) = (clock.now(), clock.time_of_day());
+        let target = target.clone();
         self.past_actions.add(PastAction { action, target, user, client, at, time });
     }
 }

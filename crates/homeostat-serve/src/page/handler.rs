@@ -21,7 +21,7 @@ use crate::access::{Access, AccessRequest, AccessTarget, Authorizer, UserInfo};
 use crate::api::{KindCount, ObjectApi};
 use crate::http::{Handler, IncomingRequest, Reply, canonical_path};
 use crate::status::{
-    CONTENT_TYPE, CheckKind, CheckResult, FailureReasons, ProcessFacts, UserAction, all_ok, metrics_text,
+    CONTENT_TYPE, CheckKind, CheckResult, FailureReasons, ProcessFacts, RecentRun, UserAction, all_ok, metrics_text,
     reply_to_group, reply_to_one, status_json,
 };
 use homeostat::manager::Manager;
@@ -132,7 +132,11 @@ impl StatusPages {
         };
         let (live, ready) = (self.run_checks(CheckKind::Live, manager), self.run_checks(CheckKind::Ready, manager));
         let (process, version) = (ProcessFacts::read(), self.version.as_deref());
-        let json = status_json(&manager.status(), &self.history.runs, &live, &ready, &process, version, most);
+        let requester = |controller: &str, run: &RecentRun, previous: Option<&RecentRun>| {
+            Some(self.past_actions.request_of(controller, run, previous)?.user)
+        };
+        let (status, runs) = (manager.status(), &self.history.runs);
+        let json = status_json(&status, runs, &requester, (&live, &ready), &process, version, most);
         Reply::json(StatusCode::OK, &json)
     }
 
@@ -173,7 +177,7 @@ impl StatusPages {
             if let Some(server) = &self.server {
                 traffic::section(&mut live, &server.vitals, self.history.refused_logins());
             }
-            actions::section(&self.past_actions, &mut live, (data.now(), data.status.time_of_day), |_| true);
+            actions::section(&self.past_actions, &mut live, (data.now(), data.status.time_of_day), false, |_| true);
             live.push_str("</main>");
             page(request, StatusCode::OK, &tab, live)
         })

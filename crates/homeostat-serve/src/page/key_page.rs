@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime};
 use super::actions;
 use super::actions::buttons;
 use super::data::{ChipColour, chip, controller_link};
-use super::escape::{key, line, lines, name, plain};
+use super::escape::{key, line, lines, name, plain, segment};
 use super::known_keys::{MOST_VISITED, visit_keys};
 use super::object_parts::object_link;
 use super::past_actions::{ActionTarget, PastAction, PastActions};
@@ -194,7 +194,7 @@ pub(super) fn live_part(
     let remark = ("Last runs", "of the last 512 runs and 256 failures of the controller");
     let rows = RunRows { controller, has_keys: false, runs: &newest, most: newest.len(), past };
     runs::section(&mut out, remark, &rows, page_time.times());
-    actions::section(past, &mut out, page_time.times(), |past| *past == target);
+    actions::section(past, &mut out, page_time.times(), allowed.is_empty(), |past| *past == target);
     out.push_str("</main>");
     out
 }
@@ -212,7 +212,12 @@ pub(super) fn unknown(controller: &str, shown: &str, key: &UnknownKey, page_time
             size(MOST_VISITED)
         )
     };
-    let _ = write!(out, "<p>The controller knows no key with this name. {known} {waits}</p></main>");
+    let query = segment(plain(shown));
+    let _ = write!(
+        out,
+        "<p>The controller knows no key with this name. {known} {waits}</p>\
+         <p><a href=\"/search?q={query}\">Find this name in all controllers and objects</a></p></main>"
+    );
     out
 }
 
@@ -275,7 +280,8 @@ fn about(out: &mut String, controller: &str, status: &KeyStatus, page_time: &Pag
     fact("Next run", &next(status, page_time));
     if let Some(failed) = &status.failed {
         let lasts = ago(time, now.saturating_duration_since(failed.failing_since));
-        fact("Fails", &format!("for {lasts}, {} tries in a row", failed.failures));
+        let tries = if failed.failures == 1 { "1 try" } else { &format!("{} tries in a row", failed.failures) };
+        fact("Fails", &format!("for {lasts}, {tries}"));
         let failures = status.recent_runs.iter().rev().take_while(|run| !run.is_success());
         let first = failures.filter(|run| run.outcome.error().is_some()).last();
         let failure = |ago: Duration, error: String| {
@@ -373,7 +379,8 @@ fn effect(past: &PastAction, status: &KeyStatus, page_time: &PageTime<'_>) -> (&
                 (Some(run), ..) if run.elapsed <= since => ("Done.", "it runs now".to_owned()),
                 _ if status.suspension.is_some() => ("Queued.", "it begins after resume".to_owned()),
                 (None, KeyState::Idle | KeyState::Delayed(_), Some(last)) => {
-                    ("Done.", format!("it has ended: {}", line(&last.result())))
+                    let word = if last.outcome.error().is_some() { "Still failing." } else { "Done." };
+                    (word, format!("it has ended: {}", line(&last.result())))
                 }
                 _ => ("Queued.", format!("it begins {}", next(status, page_time))),
             };
@@ -385,12 +392,12 @@ fn effect(past: &PastAction, status: &KeyStatus, page_time: &PageTime<'_>) -> (&
 /// Describes when the key runs next.
 fn next(status: &KeyStatus, page_time: &PageTime<'_>) -> String {
     if let Some(suspension) = &status.suspension {
-        let next = suspension.next(status.request.is_some(), page_time.times());
-        return match status.state {
-            KeyState::Idle if status.request.is_none() => format!("{next}, once it changes or is requested"),
-            KeyState::Processing(PendingRerun::None) => format!("{next}, if the active run asks for it"),
-            _ => next,
+        let condition = match status.state {
+            KeyState::Idle if status.request.is_none() => ", once it changes or is requested",
+            KeyState::Processing(PendingRerun::None) => ", if the active run asks for it",
+            _ => "",
         };
+        return suspension.next_if(status.request.is_some(), condition, page_time.times());
     }
     let at = |due: Option<Instant>| match due {
         Some(due) if due <= page_time.now => "now".to_owned(),

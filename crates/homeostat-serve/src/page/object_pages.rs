@@ -10,7 +10,7 @@ use super::data::{
 };
 use super::escape::{line, lines, name, path};
 use super::event_pages::{self, EventPage, count, is_events, last_seen, type_chip};
-use super::object_parts::{age, object_link, readiness, text};
+use super::object_parts::{age, object_link, readiness, referenced, text};
 use super::search::FoundKeys;
 use super::tab::Tab;
 use super::units::size;
@@ -175,7 +175,9 @@ impl ObjectPage<'_> {
             let observed = observed.map(|observed| format!(" <small>observed: {observed}</small>")).unwrap_or_default();
             fact("Generation", format!("{generation}{observed}"));
         }
-        let owners = object.owner_references().map(|owner| format!("{} {}", name(&owner.kind), name(&owner.name)));
+        let owners = object
+            .owner_references()
+            .map(|owner| referenced(self.kinds, [&owner.api_version, &owner.kind, object.namespace(), &owner.name]));
         fact("Owners", owners.collect::<Vec<_>>().join(", "));
         for (title, field) in [("Labels", "labels"), ("Annotations", "annotations")] {
             let pairs = metadata[field].as_object().into_iter().flatten();

@@ -16,6 +16,19 @@ pub(super) fn object_link(kind: &Kind, key: &ObjectKey) -> String {
     format!("<a class=\"key\" href=\"{}\">{}</a>", object_path(kind, key), name(key.name()))
 }
 
+/// Names a referenced object, with a link if its kind is served. `reference` has the API version, the kind, the
+/// namespace and the name.
+pub(super) fn referenced(kinds: &[Kind], reference: [&str; 4]) -> String {
+    let [version, kind, namespace, object] = reference;
+    let served = kinds.iter().find(|served| served.name() == kind && served.api_version() == version);
+    let key = served.and_then(|served| match (served.is_namespaced(), namespace) {
+        (true, "") => None,
+        (true, namespace) => Some((served, ObjectKey::new(namespace, object))),
+        (false, _) => Some((served, ObjectKey::cluster(object))),
+    });
+    format!("{} {}", name(kind), key.map_or_else(|| name(object), |(served, key)| object_link(served, &key)))
+}
+
 /// Returns the path of an object's page.
 pub(super) fn object_path(kind: &Kind, key: &ObjectKey) -> String {
     let kind = full_name(kind);

@@ -99,7 +99,7 @@ use homeostat::run::BoxError;
 /// | `failing`, `parked` | the oldest first: `key`, `error`, `tries`, `failingForSeconds`, `lastTryAgoSeconds`, `nextTryInSeconds` (null: never, or now) |
 /// | `suspendedForSeconds` | how long the controller has been suspended |
 /// | `suspended`, `suspensions` | the suspended keys; the same with `key`, `forSeconds` |
-/// | `recentRuns` | the newest last: `key`, `reasons`, `try`, `queuedSeconds`, `startedAgoSeconds`, `tookSeconds`, `thread`, `result`, `error`, `againInSeconds` |
+/// | `recentRuns` | the newest last: `key`, `reasons`, `requestedBy` (a person), `try`, `queuedSeconds`, `startedAgoSeconds`, `tookSeconds`, `thread`, `result`, `error`, `againInSeconds` |
 /// | `sources` | its sources |
 ///
 /// A source: `name`, `synced`, `listings`, `failures`, `failuresInARow`, `failingForSeconds`, `lastError`,

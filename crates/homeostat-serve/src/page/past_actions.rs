@@ -12,7 +12,7 @@ use homeostat::queue::Reasons;
 /// The number of past actions that are kept.
 const MOST_ACTIONS: usize = 200;
 
-/// How much later than its effect an action may be recorded.
+/// How long an action may take until its effect.
 pub(super) const SLACK: Duration = Duration::from_secs(1);
 
 /// The controller or the key of an action.
@@ -57,6 +57,7 @@ pub(super) struct PastAction {
     pub(super) target: ActionTarget,
     pub(super) user: String,
     pub(super) client: IpAddr,
+    /// The time just before its effect.
     pub(super) at: Instant,
     pub(super) time: SystemTime,
 }
@@ -94,25 +95,34 @@ impl PastActions {
             return None;
         }
         let has_failed = previous.is_some_and(|previous| previous.outcome.error().is_some());
+        let queued = run.started.checked_sub(run.queued_for);
         let since = match previous {
-            // A request at the very end of a run is of that run: its record is late.
-            Some(previous) => previous.ended().and_then(|end| end.checked_add(Duration::from_nanos(1))),
-            None => run.started.checked_sub(run.queued_for + SLACK),
+            // A request during the previous run is of this run.
+            Some(previous) => previous.started.checked_add(Duration::from_nanos(1)),
+            None => queued.and_then(|queued| queued.checked_sub(SLACK)),
         };
-        let request = self.request(&ActionTarget::key(controller, &run.key), has_failed, since);
-        request.filter(|request| request.at <= run.started + SLACK)
+        let mut requests = self.requests(&ActionTarget::key(controller, &run.key), has_failed, since);
+        requests.retain(|request| request.at <= run.started);
+        // Without the previous run, an early request may be of that one. The last one before the wait is of this run.
+        let before = requests.iter().filter(|request| queued.is_none_or(|queued| request.at <= queued)).count();
+        let first = if previous.is_none() { before.saturating_sub(1) } else { 0 };
+        requests.into_iter().nth(first)
     }
 
     /// Returns the first request of a person for a run of a key since then. A failed key may also have been asked for
     /// with all failed keys of its controller.
     pub(super) fn request(&self, key: &ActionTarget, has_failed: bool, since: Option<Instant>) -> Option<PastAction> {
+        self.requests(key, has_failed, since).into_iter().next()
+    }
+
+    fn requests(&self, key: &ActionTarget, has_failed: bool, since: Option<Instant>) -> Vec<PastAction> {
         let all = ActionTarget::controller(&key.controller);
         let actions = self.0.lock();
-        let mut requests = actions.iter().filter(|past| {
+        let requests = actions.iter().filter(|past| {
             let is_about = past.target == *key || (has_failed && past.target == all);
             past.action == UserAction::Retry && is_about && since.is_none_or(|since| past.at >= since)
         });
-        requests.next().cloned()
+        requests.cloned().collect()
     }
 
     /// Returns the last actions on these targets, at most this many, the newest first.

@@ -63,6 +63,6 @@ pub(super) fn state(source: &SourceStatus) -> String {
         SourceStatus { undecodable: 1.., .. } => {
             chip(ChipColour::Warn, format_args!("{} undecodable", source.undecodable))
         }
-        _ => chip(ChipColour::Good, "follows"),
+        _ => chip(ChipColour::Good, "synced"),
     }
 }

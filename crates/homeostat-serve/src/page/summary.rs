@@ -1,17 +1,16 @@
 //! The top of the status page: phase, health with reasons, leadership and a line of figures.
 
 use std::fmt::Write;
-use std::time::Duration;
 
 use super::attention;
-use super::data::{ChipColour, PageData, chip, figure};
+use super::data::{ChipColour, PageData, chip, controller_link, figure};
 use super::escape::{lines, name};
 use super::objects;
 use super::tab::Tab;
 use super::units::{ago, date, size, time};
 use crate::api::KindCount;
 use crate::status::{CheckResult, all_ok};
-use homeostat::controller::ControllerStatus;
+use homeostat::controller::{ControllerPhase, ControllerStatus};
 use homeostat::manager::ManagerStatus;
 
 /// Adds the page's header.
@@ -28,7 +27,7 @@ pub(super) fn header(out: &mut String, data: &PageData<'_>, tab: &Tab) {
         health("ready", "not ready", ready)
     );
     let _ = write!(out, "<p class=\"facts\">{}</p>", facts(data).join(" · "));
-    reasons(out, live, ready);
+    reasons(out, data);
     out.push_str("</header>");
 }
 
@@ -67,7 +66,8 @@ fn health(good: &str, bad: &str, results: &[CheckResult]) -> String {
 }
 
 /// Adds the failed checks with their reasons. A check that fails in both groups is listed once.
-fn reasons(out: &mut String, live: &[CheckResult], ready: &[CheckResult]) {
+fn reasons(out: &mut String, data: &PageData<'_>) {
+    let PageData { status, live, ready, .. } = *data;
     if all_ok(live) && all_ok(ready) {
         return;
     }
@@ -75,7 +75,10 @@ fn reasons(out: &mut String, live: &[CheckResult], ready: &[CheckResult]) {
     let new = ready.iter().filter(|result| !live.contains(result)).map(|result| ("not ready", result));
     for (kind, CheckResult { name, failure }) in live.iter().map(|result| ("not live", result)).chain(new) {
         if let Some(reason) = failure {
-            let _ = write!(out, "<li><b>{kind}</b> {}: {}</li>", self::name(name), lines(reason));
+            // The check of a controller has its name.
+            let is_controller = status.controllers.iter().any(|controller| controller.name == *name);
+            let subject = if is_controller { controller_link(name) } else { self::name(name) };
+            let _ = write!(out, "<li><b>{kind}</b> {subject}: {}</li>", lines(reason));
         }
     }
     out.push_str("</ul>");
@@ -128,8 +131,16 @@ fn leadership(status: &ManagerStatus) -> Option<String> {
 /// Adds a line of figures for all controllers together.
 pub(super) fn figures(out: &mut String, status: &ManagerStatus) {
     let sum = |of: fn(&ControllerStatus) -> usize| status.controllers.iter().map(of).sum::<usize>();
-    let oldest = status.controllers.iter().filter_map(|controller| controller.oldest_waiting.as_ref());
-    let oldest = oldest.map(|(_, age)| *age).max().unwrap_or(Duration::ZERO);
+    let waits = status.controllers.iter().filter_map(|of| Some((of.oldest_waiting.as_ref()?.1, &of.name)));
+    let oldest = waits.max().map_or_else(
+        || "–".to_owned(),
+        |(age, of)| format!("{} <small>{}</small>", ago(status.time_of_day, age), controller_link(of)),
+    );
+    let suspended = status.controllers.iter().filter(|controller| controller.phase == ControllerPhase::Suspended);
+    let suspended = match suspended.map(|controller| controller.metrics.queue.depth()).sum() {
+        0 => String::new(),
+        depth => format!(" <small>{} suspended</small>", size(depth)),
+    };
     let depth = sum(|each| each.metrics.queue.depth());
     let own = status.sources.iter().filter(|source| source.failing_for.is_some()).count();
     let class = |count: usize, class: &'static str| if count == 0 { "none" } else { class };
@@ -138,13 +149,8 @@ pub(super) fn figures(out: &mut String, status: &ManagerStatus) {
     };
     out.push_str("<dl class=\"figures\">");
     count(out, "running", sum(|each| each.metrics.runs.active), "");
-    count(out, "waiting", depth, "");
-    figure(
-        out,
-        "oldest wait",
-        if depth == 0 { "–".to_owned() } else { ago(status.time_of_day, oldest) },
-        class(depth, ""),
-    );
+    figure(out, "waiting", size(depth) + &suspended, class(depth, ""));
+    figure(out, "oldest wait", oldest, class(depth, ""));
     count(out, "delayed", sum(|each| each.metrics.queue.delayed), "");
     count(out, "failing", sum(|each| each.metrics.failing), "warn");
     count(out, "parked", sum(|each| each.metrics.parked), "bad");

@@ -18,7 +18,7 @@ pub(super) struct Suspension {
 
 impl Suspension {
     fn new(since: Instant, target: &ActionTarget, past: &PastActions) -> Self {
-        let is_its = |by: &PastAction| by.at.checked_duration_since(since).is_some_and(|later| later < SLACK);
+        let is_its = |by: &PastAction| since.checked_duration_since(by.at).is_some_and(|later| later < SLACK);
         Self { of_controller: target.key.is_none(), since, by: past.suspension(target).filter(is_its) }
     }
 
@@ -36,11 +36,17 @@ impl Suspension {
         Some(Self::new(since, &ActionTarget::controller(&controller.name), past))
     }
 
-    /// Describes the next run, as HTML. `is_requested` says whether a person has asked for it meanwhile.
-    pub(super) fn next(&self, is_requested: bool, times: (Instant, SystemTime)) -> String {
+    /// Describes the next run, as HTML. `is_requested` says whether a person has asked for it meanwhile. `condition`
+    /// must hold too.
+    pub(super) fn next_if(&self, is_requested: bool, condition: &str, times: (Instant, SystemTime)) -> String {
         let begin = if is_requested { "requested" } else { "suspended" };
         let of = if self.of_controller { "the controller is suspended, " } else { "" };
-        format!("{begin} – runs after resume <small>{of}{}</small>", self.since(times))
+        format!("{begin} – runs after resume{condition} <small>{of}{}</small>", self.since(times))
+    }
+
+    /// Describes the next run, as HTML.
+    pub(super) fn next(&self, is_requested: bool, times: (Instant, SystemTime)) -> String {
+        self.next_if(is_requested, "", times)
     }
 
     /// Describes the next run in a row of a table. That the controller is suspended is said once, above.

@@ -22,7 +22,7 @@ pub(super) fn section(out: &mut String, vitals: &ServerVitals, refused: u64) {
     add("without error", of_class(2) + of_class(3), "");
     add("client errors", of_class(4), "");
     add("server errors", of_class(5), "bad");
-    add("failed checks", checks, "");
+    add("failed probes", checks, "");
     add("refused connections", value(&counts.refused_by_server) + value(&counts.refused_by_client), "warn");
     add("failed TLS", value(&counts.failed_handshakes), "warn");
     add("cut watches", value(&counts.dropped_streams), "warn");

@@ -1,5 +1,6 @@
 //! The status of a manager as JSON.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -13,13 +14,16 @@ use homeostat::manager::ManagerStatus;
 use homeostat::run::Histogram;
 use homeostat::watch::SourceStatus;
 
+/// Returns the person that asked for a run of this controller. The last argument is the key's previous run, if known.
+pub(crate) type Requester<'a> = &'a dyn Fn(&str, &RecentRun, Option<&RecentRun>) -> Option<String>;
+
 /// Returns the status as JSON. For each controller, it has at most `most` failing keys, parked keys, suspended keys
 /// and recent runs. [`StatusPages`](crate::StatusPages) documents the fields.
 pub(crate) fn status_json(
     status: &ManagerStatus,
     runs: &RunLogs,
-    live: &[CheckResult],
-    ready: &[CheckResult],
+    requester: Requester<'_>,
+    (live, ready): (&[CheckResult], &[CheckResult]),
     process: &ProcessFacts,
     version: Option<&str>,
     most: usize,
@@ -33,7 +37,7 @@ pub(crate) fn status_json(
         })
     });
     let controllers = status.controllers.iter();
-    let controllers = controllers.map(|of| of_controller(of, &runs.of(&of.name), status.taken_at, most));
+    let controllers = controllers.map(|of| of_controller(of, &runs.of(&of.name), requester, status.taken_at, most));
     json!({
         "name": status.name,
         "phase": status.doing,
@@ -74,12 +78,23 @@ fn health(results: &[CheckResult]) -> Value {
     json!({ "ok": all_ok(results), "checks": results.iter().map(check).collect::<Vec<_>>() })
 }
 
-fn of_controller(controller: &ControllerStatus, recent: &[Arc<RecentRun>], now: Instant, most: usize) -> Value {
+fn of_controller(
+    controller: &ControllerStatus,
+    recent: &[Arc<RecentRun>],
+    requester: Requester<'_>,
+    now: Instant,
+    most: usize,
+) -> Value {
     let metrics = &controller.metrics;
     let (runs, queue) = (&metrics.runs, &metrics.queue);
     let failed =
         |keys: &[FailedKey<String>]| keys.iter().take(most).map(|key| failed_key(key, now)).collect::<Vec<_>>();
-    let recent = &recent[recent.len().saturating_sub(most)..];
+    let mut previous = HashMap::new();
+    let recent_runs = recent.iter().map(|run| {
+        let previous = previous.insert(&run.key, run).map(AsRef::as_ref);
+        recent_run(run, requester(&controller.name, run, previous).as_deref(), now)
+    });
+    let recent_runs: Vec<_> = recent_runs.skip(recent.len().saturating_sub(most)).collect();
     let oldest = controller.oldest_waiting.as_ref();
     let due = controller.next_due.as_ref();
     let since = |since: Instant| seconds(now.saturating_duration_since(since));
@@ -124,7 +139,7 @@ fn of_controller(controller: &ControllerStatus, recent: &[Arc<RecentRun>], now: 
         "suspendedForSeconds": controller.suspended_since.map(since),
         "suspended": controller.suspended.iter().take(most).map(|(key, _)| key).collect::<Vec<_>>(),
         "suspensions": suspensions.collect::<Vec<_>>(),
-        "recentRuns": recent.iter().map(|run| recent_run(run, now)).collect::<Vec<_>>(),
+        "recentRuns": recent_runs,
         "sources": controller.sources.iter().map(of_source).collect::<Vec<_>>(),
     })
 }
@@ -151,11 +166,12 @@ fn failed_key(failed: &FailedKey<String>, now: Instant) -> Value {
     })
 }
 
-fn recent_run(run: &RecentRun, now: Instant) -> Value {
+fn recent_run(run: &RecentRun, requested_by: Option<&str>, now: Instant) -> Value {
     let again = if let RunOutcome::Requeued(after) = run.outcome { Some(after) } else { run.retry_after };
     json!({
         "key": run.key,
         "reasons": run.reasons.to_string(),
+        "requestedBy": requested_by,
         "try": run.attempt,
         "queuedSeconds": seconds(run.queued_for),
         "startedAgoSeconds": seconds(now.saturating_duration_since(run.started)),

@@ -155,7 +155,7 @@ fn a_message_tells_the_action_and_its_user_for_a_short_time() {
         assert!(!program.get("/").1.contains("class=\"notice\""), "only the page of the target tells it");
     }
     drop(act(&program, KEY, "retry"));
-    let ended = "<b>Done.</b> <bdi>ada</bdi> requested a run of this key: it has ended: ";
+    let ended = "<b>Still failing.</b> <bdi>ada</bdi> requested a run of this key: it has ended: ";
     until("the page tells the end of the run", || program.get(KEY).1.contains(ended));
     program.clock.advance(Duration::from_secs(20));
     assert!([KEY, CONTROLLER].iter().all(|page| !program.get(page).1.contains("class=\"notice\"")));
@@ -169,6 +169,48 @@ fn the_page_of_a_controller_has_only_buttons_that_change_something() {
     program.run("bad");
     program.keys.suspend_all();
     assert_eq!(["retry", "suspend", "resume"].map(has), [true, false, true]);
+}
+
+#[test]
+fn a_page_is_read_only_if_it_has_no_action_for_the_user() {
+    const READ_ONLY: &str = "Read only: the program or your rights allow no actions here.";
+    let program = program();
+    program.run("bad");
+    for page in [KEY, CONTROLLER] {
+        assert!(!program.get(page).1.contains(READ_ONLY), "{page} has buttons");
+    }
+    drop(act(&program, KEY, "suspend"));
+    drop(act(&program, KEY, "resume"));
+    let mut program = program;
+    program.pages = program.pages_again();
+    program.run("bad");
+    for page in [KEY, CONTROLLER] {
+        assert!(program.get(page).1.contains(READ_ONLY), "{page} has no buttons");
+    }
+}
+
+/// Returns the number of runs that the pages know.
+fn recorded(program: &Program) -> usize {
+    program.json("/statusz")["controllers"][0]["recentRuns"].as_array().unwrap().len()
+}
+
+#[test]
+fn each_run_names_its_own_request_however_short_the_time_between_them() {
+    let program = program();
+    program.run("own-1");
+    let page = KEY.replace("bad", "own-1");
+    for (number, user) in [(2, "ada"), (3, "bob")] {
+        program.clock.advance(Duration::from_millis(5));
+        let body = format!("token={}", token(&program, &page, user));
+        drop(program.pages.handle(&post(&format!("{page}/retry"), user, &body)));
+        until("the run is recorded", || recorded(&program) == number);
+    }
+    let status = program.json("/statusz");
+    let runs = status["controllers"][0]["recentRuns"].as_array().unwrap();
+    let users: Vec<_> = runs.iter().map(|run| run["requestedBy"].as_str()).collect();
+    assert_eq!(users, [None, Some("ada"), Some("bob")]);
+    let newest = program.json("/statusz?limit=1");
+    assert_eq!(newest["controllers"][0]["recentRuns"][0]["requestedBy"], "bob");
 }
 
 #[test]
@@ -196,7 +238,8 @@ fn a_requested_run_names_its_user_while_it_is_active() {
 fn the_page_of_a_failing_key_has_its_first_and_its_last_failure() {
     let program = program();
     program.run("bad");
-    assert!(!program.get(KEY).1.contains("First failure"));
+    let page = program.get(KEY).1;
+    assert!(!page.contains("First failure") && page.contains("</span>, 1 try</dd>"), "{page}");
     program.clock.advance(Duration::from_secs(40));
     until("the retry is recorded", || program.get(KEY).1.contains("First failure"));
     let page = program.get(KEY).1;
@@ -216,15 +259,14 @@ fn a_run_names_the_person_that_asked_for_it_alone_or_with_all_failed_keys() {
     let program = program();
     let parked = KEY.replace("bad", "own-1");
     program.run("own-1");
-    let runs = || program.keys.metrics().runs.runs();
     for (number, page) in [(2, &*parked), (3, CONTROLLER)] {
         program.clock.advance(Duration::from_secs(5));
         drop(act(&program, page, "retry"));
-        until("the key has run again", || runs() == number && program.keys.metrics().runs.active == 0);
+        until("the key has run again", || recorded(&program) == number && program.keys.metrics().runs.active == 0);
         for page in [&*parked, CONTROLLER] {
             let page = program.get(page).1;
             let rows = page.split("id=\"runs\"").nth(1).unwrap().split("</section>").next().unwrap();
-            let of = |text: &str| u64::try_from(rows.matches(text).count()).unwrap();
+            let of = |text: &str| rows.matches(text).count();
             assert_eq!((of("requested by <bdi>ada</bdi>"), of(">enqueued<")), (number - 1, 1), "{rows}");
         }
         let page = program.get(&parked).1;

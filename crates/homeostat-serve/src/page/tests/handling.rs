@@ -199,6 +199,12 @@ fn failing_sources_and_stuck_runs_need_attention() {
     let page = program.get("/").1;
     assert!(page.contains(">source fails</span>") && page.contains("no &lt;route&gt;"), "{page}");
     assert_eq!(program.json("/statusz")["sources"][0]["lastError"], "no <route>");
+    let reconcile = |_cx: &Context, _key: &String| -> Result<Action, BoxError> { Ok(Action::await_change()) };
+    let failing = Poller::new(Duration::from_secs(5), |_cx: &Context| Err::<Vec<String>, _>("no disk"));
+    let disks = Controller::builder("disks", reconcile).clock(program.clock.clock());
+    program.manager.add(disks.poller(failing.clock(program.clock.clock())).build().unwrap()).unwrap();
+    let link = "data-label=\"belongs to\"><a class=\"name\" href=\"/controllers/disks\">";
+    until("the overview links the controller of its failing source", || program.get("/").1.contains(link));
     assert!(program.get("/readyz").1.contains("[-]links failed: its first listing has not completed"));
 }
 

@@ -83,7 +83,10 @@ fn a_suspended_failing_key_has_one_row_with_two_chips() {
     let chips = "<span class=\"chip warn\">suspended</span> <span class=\"chip warn\">failing</span>";
     assert_eq!((keys.matches("%22bad%22").count(), keys.matches(chips).count()), (1, 1), "{keys}");
     assert_eq!((keys.matches("%22held%22").count(), keys.matches(">suspended</span>").count()), (1, 2), "{keys}");
-    assert!(program.get(KEY).1.contains(chips) && program.get("/").1.contains(chips));
+    assert!(program.get(KEY).1.contains(chips));
+    let page = program.get("/").1;
+    assert!(page.contains(chips) && page.contains("Needs attention <small>2</small>"), "{page}");
+    assert!(page.contains("%22held%22"), "the overview names a suspended key that has not failed: {page}");
 }
 
 #[test]
@@ -92,7 +95,11 @@ fn a_suspended_controller_with_waiting_keys_needs_attention() {
     drop(act(&program, CONTROLLER, "suspend"));
     assert!(program.get("/").1.contains("<p class=\"calm\">Nothing.</p>"));
     program.keys.enqueue("one".to_owned());
-    assert!(program.get("/").1.contains("</bdi> is suspended, 1 key waits <small>since <time"));
+    let page = program.get("/").1;
+    assert!(page.contains("</bdi> is suspended, 1 key waits <small>since <time"), "{page}");
+    assert!(page.contains("<dt>waiting</dt><dd class=\"\">1 <small>1 suspended</small></dd>"), "{page}");
+    let oldest = page.split("<dt>oldest wait</dt>").nth(1).unwrap().split("</dd>").next().unwrap();
+    assert!(oldest.contains(&format!("href=\"{CONTROLLER}\"")), "{oldest}");
     for number in 0..1_233 {
         program.keys.enqueue(number.to_string());
     }
@@ -131,6 +138,9 @@ fn a_stuck_controller_has_a_red_chip_beside_its_phase() {
         let page = program.get(path).1;
         assert_eq!(page.matches(&chips).count(), 1, "{page}");
     }
+    let page = program.get("/").1;
+    let reason = page.split("<li><b>not live</b> ").nth(1).expect(&page);
+    assert!(reason.starts_with("<a class=\"name\" href=\"/controllers/stuck\">"), "{reason}");
     drop(end);
 }
 
@@ -251,6 +261,7 @@ fn each_waiting_key_has_a_page_that_tells_its_state() {
     let (status, unknown) = page("x");
     assert_eq!(status, 404);
     assert!(unknown.contains("It does not run or wait: no run of it is due"), "{unknown}");
+    assert!(unknown.contains("href=\"/search?q="), "{unknown}");
 }
 
 #[test]

@@ -121,9 +121,19 @@ fn an_object_has_a_page_with_its_conditions_and_events_for_those_who_may_get_it(
     let kind = Kind::namespaced("example.com", "v1", "Site");
     let client = Arc::new(MemoryClient::new());
     let hostile = "<script>alert(1)</script>\u{202e}";
+    let main = json!({
+        "apiVersion": "example.com/v1", "kind": "Site", "metadata": {"namespace": "default", "name": "main"},
+    });
+    let main = client.create(&kind, main).unwrap();
     let mut site = json!({
         "apiVersion": "example.com/v1", "kind": "Site",
-        "metadata": {"namespace": "default", "name": "home", "annotations": {"example.com/note": hostile}},
+        "metadata": {
+            "namespace": "default", "name": "home", "annotations": {"example.com/note": hostile},
+            "ownerReferences": [
+                {"apiVersion": "example.com/v1", "kind": "Site", "name": "main", "uid": main.uid()},
+                {"apiVersion": "v1", "kind": "Node", "name": "other", "uid": "2"},
+            ],
+        },
         "spec": {"title": hostile}, "data": {"password": "a-secret"},
         "status": {"conditions": [{"type": "Ready", "status": "False", "reason": "NoDisk", "message": hostile}]},
     });
@@ -160,6 +170,8 @@ fn an_object_has_a_page_with_its_conditions_and_events_for_those_who_may_get_it(
     for part in [
         "kubectl describe sites.v1.example.com home -n default",
         "<bdi>NoDisk</bdi>",
+        "Site</bdi> <a class=\"key\" href=\"/objects/sites.v1.example.com/default/main\"><bdi>main</bdi></a>, ",
+        "<bdi>Node</bdi> <bdi>other</bdi></dd>",
         "Events <small>1</small>",
         ">Warning</span>",
     ] {
@@ -275,7 +287,7 @@ fn a_failed_health_check_is_no_error_of_the_server() {
     }
     assert_eq!(site.request("HEAD", "/livez").status, 503);
     let page = site.get("/").body;
-    for part in ["<dt>server errors</dt><dd class=\"none\">0</dd>", "<dt>failed checks</dt><dd class=\"\">5</dd>"] {
+    for part in ["<dt>server errors</dt><dd class=\"none\">0</dd>", "<dt>failed probes</dt><dd class=\"\">5</dd>"] {
         assert!(page.contains(part), "{part}: {page}");
     }
     assert!(!page.contains("<th scope=\"row\">GET") && !page.contains("<th scope=\"row\">HEAD"), "{page}");
