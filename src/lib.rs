@@ -123,7 +123,7 @@
 //! ```
 //!
 //! [`Manager`] stops all its components at once, in reverse order of their start. Each may finish its runs within one
-//! grace period.
+//! grace period. Runs that have not begun are dropped, and that is no error.
 //!
 //! # Threads of a manager
 //!

@@ -7,18 +7,14 @@ use homeostat_objects::{Condition, ConditionStatus, KindDefinition, ObjectMeta, 
 use homeostat_serve::{AdmissionRequest, Rejection, ServedResource};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 /// Keeps an object until its files are removed.
 pub(crate) const FINALIZER: &str = "example.com/files";
 
-/// An object with any fields, for schemas.
-type AnyObject = Map<String, Value>;
-
 /// Space for files.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct Volume {
-    #[schemars(with = "AnyObject")]
     pub(crate) metadata: ObjectMeta,
     pub(crate) spec: VolumeSpec,
     #[serde(default)]
@@ -37,7 +33,6 @@ pub(crate) struct VolumeSpec {
 /// The export of a volume to the network.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct Share {
-    #[schemars(with = "AnyObject")]
     pub(crate) metadata: ObjectMeta,
     pub(crate) spec: ShareSpec,
     #[serde(default)]
@@ -73,7 +68,6 @@ pub(crate) enum Protocol {
 pub(crate) struct Status {
     /// The path of the object's file.
     pub(crate) path: String,
-    #[schemars(with = "Vec<AnyObject>")]
     pub(crate) conditions: Vec<Condition>,
 }
 

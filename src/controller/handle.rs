@@ -63,7 +63,9 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
 
     /// Returns the queue.
     ///
-    /// A stopped controller does not report the runs that its stop has dropped.
+    /// A stopped controller does not report the runs that its stop has dropped: a [`drain`](WorkQueue::drain) of its
+    /// queue is empty. To name the work that is left, compare the desired state with the world after the end, for
+    /// example the [`snapshot`](crate::Store::snapshot) of a watch's store.
     #[must_use]
     pub fn queue(&self) -> &WorkQueue<K> {
         &self.state.queue

@@ -120,6 +120,10 @@ impl<K: Key + Sync + fmt::Debug> Controller<K> {
     ///
     /// `name` appears in the names of the queue and the threads, in metrics and in log lines. It must be unique in a
     /// manager.
+    ///
+    /// `reconciler` may be a closure with its types written out, as in `|cx: &Context, key: &String| ->
+    /// Result<Action, BoxError> { … }`. Without them, `rustc` reports that it cannot infer `E`, or that the closure is
+    /// *not general enough*. See [`Reconciler`](crate::Reconciler).
     #[doc(alias = "reconciler")]
     pub fn builder<R: Reconciler<K> + 'static>(name: impl Into<String>, reconciler: R) -> ControllerBuilder<K> {
         ControllerBuilder::new(name.into(), reconciler)

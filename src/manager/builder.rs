@@ -34,6 +34,8 @@ impl Manager {
 
 /// The settings of a [`Manager`].
 ///
+/// It has no `add`, `start` or `run` (`rustc` reports E0599): [`build`](Self::build) makes the manager, which has them.
+///
 /// # Examples
 ///
 /// ```

@@ -31,6 +31,9 @@ impl Manager {
     /// On Linux, a SIGINT that was ignored before this call stays ignored. A shell starts a command that a script runs
     /// in the background (`cmd &`) like that. Such a program ends on SIGTERM only.
     ///
+    /// Keys that wait at the stop do not run, and that is no error. To name such work, see
+    /// [`ControllerHandle::queue`](crate::ControllerHandle::queue).
+    ///
     /// SIGUSR1 writes the [status](Self::status) of the manager to standard error, as a table: `kill -USR1 <pid>`.
     ///
     /// A signal takes effect even if nobody reads standard error and its pipe is full: the table and the log lines

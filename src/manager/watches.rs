@@ -21,7 +21,8 @@ impl Drop for StartTurn<'_> {
 impl Manager {
     /// Returns the watch with this name, starting it with `start` on first use. Concurrent callers wait.
     ///
-    /// The watch is a component of the manager: it stops with the manager, and can be [removed](Self::remove).
+    /// The watch is a component of the manager: it stops with the manager, and can be [removed](Self::remove). `name`
+    /// is its name in the manager. The [name of the poller](crate::Poller::name) is the name in log lines, so set both.
     ///
     /// ```
     /// use homeostat::{Context, Manager, Poller, Watch};

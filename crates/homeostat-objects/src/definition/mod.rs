@@ -93,7 +93,8 @@ impl KindDefinition {
     }
 
     /// Creates the definition of a type's kind, with the schema of the type. The kind has a status if the type's
-    /// [`Status`](Object::Status) is not `()`.
+    /// [`Status`](Object::Status) is not `()`. With this feature, [`ObjectMeta`](crate::ObjectMeta) and
+    /// [`Condition`](crate::Condition) have schemas, so `#[derive(JsonSchema)]` is enough for a type with such fields.
     #[cfg(feature = "schema")]
     pub fn described_by<T: Object + schemars::JsonSchema>() -> Self {
         let settings = schemars::generate::SchemaSettings::draft2020_12();

@@ -248,7 +248,9 @@ impl<T: Object> PrimaryController<T> {
 
     /// Adds the controller and the watches that it needs to a manager.
     ///
-    /// The watches start immediately. The manager shares them: one for each client, type and query.
+    /// The watches start immediately. The manager shares them: one for each client, type and query. Status and health
+    /// show each under the name of its kind with a number, such as `sites-287d721084312817`. The number differs from
+    /// start to start.
     ///
     /// # Errors
     ///

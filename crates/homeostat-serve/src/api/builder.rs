@@ -41,6 +41,8 @@ impl ObjectApiBuilder {
     /// Serves the events of [`EventRecorder`](homeostat_objects::EventRecorder)s and other programs in both API groups.
     /// `kubectl describe` then shows an object's events, and `kubectl get events` lists all events.
     ///
+    /// A controller records no event by itself: give it an `EventRecorder` with the same client.
+    ///
     /// The client stores events in the group `events.k8s.io`, as [`ServedResource::events`] does. Clients can read and
     /// write the same events in the core group, as in Kubernetes. Do not also serve [`ServedResource::events`] or
     /// [`ServedResource::core_events`].
