@@ -12,7 +12,7 @@ const SCRIPT: &str = include_str!("page.js");
 
 /// The policy allows only this style and this script, by their hashes. A test computes the hashes.
 const POLICY: &str = "default-src 'none'; \
-    style-src 'sha256-quv1f23C+rHNZn+HlWYJpNqV0YaVxW7Qeh5yLXDnEBs='; \
+    style-src 'sha256-Wspc7XFQG7rbH2MBSjmBUtb0EvNkEGdHsRe4V6COfBk='; \
     script-src 'sha256-Lc7AYnyBc0Qu4Is73KYMA/UdIeE955jG1jGjpK/PPbE='; \
     connect-src 'self'; img-src data:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
 

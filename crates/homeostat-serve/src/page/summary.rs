@@ -134,12 +134,12 @@ pub(super) fn figures(out: &mut String, status: &ManagerStatus) {
     let waits = status.controllers.iter().filter_map(|of| Some((of.oldest_waiting.as_ref()?.1, &of.name)));
     let oldest = waits.max().map_or_else(
         || "–".to_owned(),
-        |(age, of)| format!("{} <small>{}</small>", ago(status.time_of_day, age), controller_link(of)),
+        |(age, of)| format!("{}<br><small>{}</small>", ago(status.time_of_day, age), controller_link(of)),
     );
     let suspended = status.controllers.iter().filter(|controller| controller.phase == ControllerPhase::Suspended);
     let suspended = match suspended.map(|controller| controller.metrics.queue.depth()).sum() {
         0 => String::new(),
-        depth => format!(" <small>{} suspended</small>", size(depth)),
+        depth => format!("<br><small>{} suspended</small>", size(depth)),
     };
     let depth = sum(|each| each.metrics.queue.depth());
     let own = status.sources.iter().filter(|source| source.failing_for.is_some()).count();

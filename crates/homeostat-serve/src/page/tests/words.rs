@@ -97,7 +97,7 @@ fn a_suspended_controller_with_waiting_keys_needs_attention() {
     program.keys.enqueue("one".to_owned());
     let page = program.get("/").1;
     assert!(page.contains("</bdi> is suspended, 1 key waits <small>since <time"), "{page}");
-    assert!(page.contains("<dt>waiting</dt><dd class=\"\">1 <small>1 suspended</small></dd>"), "{page}");
+    assert!(page.contains("<dt>waiting</dt><dd class=\"\">1<br><small>1 suspended</small></dd>"), "{page}");
     let oldest = page.split("<dt>oldest wait</dt>").nth(1).unwrap().split("</dd>").next().unwrap();
     assert!(oldest.contains(&format!("href=\"{CONTROLLER}\"")), "{oldest}");
     for number in 0..1_233 {
