@@ -187,7 +187,9 @@ impl<K: Key + Sync, T: Send + Sync + 'static> From<Running<Watch<K, T>>> for Com
 /// manager.add(Beat("beat"))?;
 /// # Ok::<_, homeostat::StartError>(())
 /// ```
-#[diagnostic::on_unimplemented(note = "call `.build()?` on a builder, and pass what runs to `Component::running`")]
+#[diagnostic::on_unimplemented(
+    note = "call `.build()?` on a builder, give a poller to a controller's builder, and pass what runs to `Component::running`"
+)]
 pub trait IntoComponent: Into<Component> {}
 
 // The compiler then reports the trait above, with its note.

@@ -28,12 +28,8 @@ impl ManagerInner {
     pub(super) fn elect(self: &Arc<Self>) -> Result<Option<Running<()>>, BoxError> {
         let Some(elector) = self.settings.elector.clone() else { return Ok(None) };
         let (candidate, margin) = unless_it_panics(|| Ok((elector.candidate(), elector.stop_margin())))?;
-        let group = ThreadGroup::new(
-            ThreadGroupKind::Elector,
-            format!("{}-elector", self.settings.name),
-            self.clock.clone(),
-            1,
-        );
+        let name = format!("{}-elector", self.settings.name);
+        let group = ThreadGroup::new(ThreadGroupKind::Elector, name, self.clock.clone(), 1);
         let (event, inner) = (AutoResetEvent::new(self.clock.clone()), Arc::clone(self));
         let woken = Arc::clone(&event);
         let leading = Leading {

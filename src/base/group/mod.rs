@@ -57,7 +57,7 @@ use crate::base::time::Nanos;
 ///
 /// let group = ThreadGroup::new(ThreadGroupKind::Component, "call".to_owned(), Clock::system(), 1);
 /// let event = AutoResetEvent::new(Clock::system());
-/// let report = Box::new(|| log::warn!("the call ignores its end"));
+/// let report = Arc::new(|| log::warn!("the call ignores its end"));
 /// let handle = group.start_one(&ThreadOptions::new(), Call(Arc::clone(&group)), event, Some(report), || ())?;
 /// drop(Running::new((), handle, Duration::MAX)); // joins the threads
 /// # Ok::<_, homeostat::StartError>(())

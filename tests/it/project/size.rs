@@ -12,7 +12,7 @@ use super::tidy::{Source, read, room};
 const ROOMS: [&str; 7] = ["base", "queue", "run", "watch", "controller", "manager", "rt"];
 
 /// The most lines of code that a build without features compiles.
-const MOST_LINES: usize = 14_818;
+const MOST_LINES: usize = 14_816;
 
 /// The most public types and traits, with all features. Aliases of other types do not count.
 const MOST_TYPES: usize = 119;
