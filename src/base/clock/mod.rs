@@ -142,7 +142,8 @@ impl Clock {
     }
 
     /// Registers a thread that is about to sleep until `deadline`, under the lock of its condition. Returns `None` if
-    /// the deadline has passed. Only [`sleep`](Self::sleep) may come between this and [`wake_up`](Self::wake_up).
+    /// the deadline has passed. Only [`sleep`](Self::sleep) may come between this and
+    /// [`clear_alarm`](Self::clear_alarm).
     pub(crate) fn fall_asleep(&self, deadline: Nanos, timeout: impl FnOnce() -> Wake) -> Option<Nap> {
         match &self.0 {
             ClockKind::System { .. } => Some(Nap(None)),
