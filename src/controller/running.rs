@@ -349,10 +349,8 @@ impl<K: Key> Task for ControlTask<K> {
                 if let Some(started) = state.started.get().filter(|_| !state.is_stopped()) {
                     state.close();
                     let (failing, part) = (Arc::clone(state), state.take_part());
-                    started.control.call_aside(&control_thread(&state.name), move || {
-                        failing.fail(error.into());
-                        drop(part);
-                    });
+                    let fail = move || failing.fail(error.into());
+                    started.control.call_aside(&control_thread(&state.name), fail, part);
                 }
                 return Next::Finished;
             }

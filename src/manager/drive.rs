@@ -293,7 +293,7 @@ impl Driver {
         EndError::unless_well(failure, still_running)
     }
 
-    /// Ends the pool's threads, except those that are still in a run.
+    /// Ends the pool's threads, except those that are still in user code.
     fn end_pool(&self, still_running: &mut Vec<String>) {
         let Some(pool) = self.inner.state.lock().pool.take() else { return };
         let mut pool = match Arc::try_unwrap(pool) {
@@ -301,13 +301,15 @@ impl Driver {
             // A caller of `add` still starts its component, holds the pool, and ends it.
             Err(shared) => return shared.stop(),
         };
-        if still_running.is_empty() {
-            drop(pool.shutdown(Duration::ZERO));
-            return;
-        }
+        let timeout = if still_running.is_empty() { self.inner.settings.abort_grace } else { Duration::ZERO };
         pool.stop();
-        if let Err(still) = pool.join_timeout(Duration::ZERO) {
-            still_running.extend(still.still_running().iter().filter(|name| pool.overdue().contains(name)).cloned());
+        if pool.join_timeout(timeout).is_err() {
+            let hanging = pool.hanging();
+            if still_running.is_empty() && hanging.is_empty() {
+                // Idle threads end soon.
+                return drop(pool.join());
+            }
+            still_running.extend(hanging);
             still_running.sort();
             still_running.dedup();
             pool.detach();

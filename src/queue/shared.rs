@@ -208,13 +208,8 @@ impl<K: Key> QueueShared<K> {
         let dropped = {
             let mut locked = self.locked.lock();
             while !locked.records.is_drained() && !self.config.clock.reached(deadline) {
-                self.drainers.wait(
-                    &mut locked,
-                    |locked| &mut locked.drainers,
-                    &self.config.clock,
-                    deadline,
-                    || self.timed_out(),
-                );
+                let (clock, timed_out) = (&self.config.clock, || self.timed_out());
+                self.drainers.wait(&mut locked, |locked| &mut locked.drainers, clock, deadline, timed_out);
             }
             locked.records.report_left(&mut report)
         };

@@ -225,8 +225,9 @@ impl Context {
     /// Calls `f` when the run is cancelled, or at once if it already is.
     ///
     /// Use it to unblock a socket or a child process. Dropping the guard unregisters `f`; see [`OnCancel`]. At the
-    /// deadline, `f` has a thread of its own. [`Workers`](crate::Workers) and pollers outside a pool run it on their
-    /// watchdog's thread, so it must be short there. An abort runs it on the thread that aborts.
+    /// deadline, the callbacks of a run have a thread of their own, one after the other; if the system refuses it, they
+    /// run on the timer's thread. [`Workers`](crate::Workers) and pollers outside a pool run them on their watchdog's
+    /// thread, so they must be short there. An abort runs them on the thread that aborts.
     ///
     /// If the guard outlives the run, an abort still calls `f`. A [detached](OnCancel::detach) callback ends with the
     /// run, unless a clone of the [`token`](Self::token) outlives the run.

@@ -69,6 +69,8 @@ pub struct ThreadGroup {
     pub clock: Clock,
     /// The slots of the initial threads, then the slots of threads that may start later.
     pub(crate) slots: Box<[Arc<WorkerSlot>]>,
+    /// The slots of the calls that the watchdog has made aside.
+    aside: Mutex<Vec<Arc<WorkerSlot>>>,
     /// Whether the threads begin no more work. Set before `stopping`, or with it.
     closed: AtomicBool,
     stopping: AtomicBool,
@@ -184,6 +186,7 @@ impl ThreadGroup {
             abort: CancellationToken::new(),
             end: End::new(clock.clone()),
             joiners: Mutex::new(Joiners::default()),
+            aside: Mutex::default(),
             watching_until: AtomicU64::new(Nanos::NEVER.0),
             watchdog: OnceLock::new(),
             clock,
@@ -204,7 +207,16 @@ impl ThreadGroup {
 
     /// Returns the names of the threads that have not ended.
     pub(crate) fn threads(&self) -> Vec<String> {
-        self.names(|slot| !slot.has_left())
+        self.names(|slot| !slot.has_left()).into_iter().chain(self.calls_aside()).collect()
+    }
+
+    /// Returns the names of the threads with an overrun, or with a call that the watchdog has made aside.
+    pub(crate) fn hanging(&self) -> Vec<String> {
+        self.overdue().into_iter().chain(self.calls_aside()).collect()
+    }
+
+    fn calls_aside(&self) -> Vec<String> {
+        self.aside.lock().iter().filter(|slot| !slot.has_left()).map(|slot| slot.name.clone()).collect()
     }
 
     fn names(&self, of: impl Fn(&WorkerSlot) -> bool) -> Vec<String> {

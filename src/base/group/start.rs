@@ -59,7 +59,7 @@ impl ThreadGroup {
         on_stop: impl Fn() + Send + Sync + 'static,
     ) -> Result<Handle, StartError> {
         let tasks: Vec<AwaitedTask> = vec![(Box::new(task), Arc::clone(&event))];
-        let watch = watch.map(|report| -> OverrunHook { Arc::new(move |_| report()) });
+        let watch = watch.map(|f| -> OverrunHook { Arc::new(move |run| run.goes_on().then(&*f).unwrap_or_default()) });
         self.start_tasks(options, tasks, watch, move || {
             on_stop();
             event.set();
@@ -280,12 +280,13 @@ impl Watchdog {
     /// Runs user code that concerns the run on `slot`. The group does not end before it.
     fn call(&self, slot: &WorkerSlot, call: impl FnOnce() + Send + 'static) {
         let Some(thread) = &self.shared else { return call() };
-        let name = format!("{}-deadline", slot.name);
-        let attendance = Attendance::new(Arc::clone(&self.group), WorkerSlot::new(name.clone()));
-        thread.call_aside(&name, move || {
-            let _attendance = attendance;
-            call();
-        });
+        let slot = WorkerSlot::new(format!("{}-deadline", slot.name));
+        let attendance = Attendance::new(Arc::clone(&self.group), Arc::clone(&slot));
+        let mut aside = self.group.aside.lock();
+        aside.retain(|earlier| !earlier.has_left());
+        aside.push(Arc::clone(&slot));
+        drop(aside);
+        thread.call_aside(&slot.name, call, attendance);
     }
 }
 

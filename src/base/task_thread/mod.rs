@@ -20,11 +20,12 @@ use std::fmt;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::base::clock::Clock;
 use crate::base::process::OwnerProcess;
 use crate::base::sync::Mutex;
+use crate::base::sync::atomic::AtomicBool;
+use crate::base::sync::atomic::Ordering::{Acquire, Release};
 use crate::base::task::{Next, Task};
 use crate::base::thread::{Joiner, ThreadOptions, log_panic, shielded};
 use crate::base::time::Nanos;
@@ -90,6 +91,8 @@ struct TaskState {
     stopped: bool,
     /// The thread, until it is joined.
     thread: Option<Joiner>,
+    /// The threads of calls aside, each with whether its call has returned.
+    aside: Vec<(Arc<AtomicBool>, Joiner)>,
 }
 
 struct AddedTask {
@@ -130,8 +133,11 @@ impl Drop for TaskThread {
     fn drop(&mut self) {
         if self.owner.is_current() {
             self.stop();
-            // Otherwise the thread ends with its last task.
-            self.shared.state.with(TaskState::take_ended).into_iter().for_each(Joiner::join);
+            // Otherwise the thread ends with its last task. A call that hangs was given up by who waited for its part.
+            let (thread, aside) =
+                self.shared.state.with(|state| (state.take_ended(), std::mem::take(&mut state.aside)));
+            let returned = aside.into_iter().filter(|(has_returned, _)| has_returned.load(Acquire));
+            thread.into_iter().chain(returned.map(|(_, thread)| thread)).for_each(Joiner::join);
         }
     }
 }
@@ -213,18 +219,32 @@ impl TaskWaker {
         Ok(Joiner::of_task(name, move || asked.is_current(), move || shared.join(id)))
     }
 
-    /// Calls user code on a thread of its own, named `thread`. Only a step of a task on this task thread calls this.
+    /// Calls user code on a thread of its own, named `thread`, then drops `part`. Only a step of a task on this task
+    /// thread calls this. There, joining a task of this task thread returns at once.
     ///
-    /// No call waits for another one. If the system refuses the thread, the call waits for the next attempt. On a held
-    /// clock, the call runs now: time does not pass meanwhile, and the sleeping threads show when it has ended.
-    pub(crate) fn call_aside(&self, thread: &str, call: impl FnOnce() + Send + 'static) {
-        if self.clock().is_held() {
-            return shielded("a call", call);
+    /// No call waits for another one. If the system refuses the thread, the call runs now: a late cancellation would be
+    /// worse than a late task. It also runs now on a held clock: time does not pass meanwhile, and the sleeping threads
+    /// show when it has ended.
+    pub(crate) fn call_aside<P: Send + 'static>(&self, thread: &str, call: impl FnOnce() + Send + 'static, part: P) {
+        // A refused thread drops its body, but not this.
+        let kept = Arc::new(Mutex::new(Some((call, part))));
+        let (taken, has_returned) = (Arc::clone(&kept), Arc::new(AtomicBool::new(false)));
+        let returns = Arc::clone(&has_returned);
+        let body = move || {
+            let part = run_kept(&taken);
+            returns.store(true, Release);
+            drop(part);
+        };
+        // Under the lock: the call may ask whether it is on this thread.
+        let has_started = self.shared.state.with(|state| {
+            // A call that has returned ends by itself.
+            state.aside.retain(|(has_returned, _)| !has_returned.load(Acquire));
+            let keep = |joiner| state.aside.push((has_returned, joiner));
+            !self.clock().is_held() && self.shared.options.spawn(thread.to_owned(), body).map(keep).is_ok()
+        });
+        if !has_started {
+            drop(run_kept(&kept));
         }
-        let waker = self.for_another();
-        let task = CallAside { call: Arc::new(Mutex::new(Some(Box::new(call)))), waker: waker.clone(), thread: None };
-        // The calling task keeps the task thread, so it accepts another task.
-        let _ = waker.add(thread, task);
     }
 
     /// Triggers a step of the task, even if a step is running now.
@@ -318,9 +338,11 @@ impl TaskThreadShared {
         });
     }
 
-    /// Returns whether the caller is the task thread.
+    /// Returns whether the caller is the task thread, or in a call aside.
     fn is_current(&self) -> bool {
-        self.state.with(|state| state.thread.as_ref().is_some_and(Joiner::is_current))
+        self.state.with(|state| {
+            state.thread.iter().chain(state.aside.iter().map(|(_, thread)| thread)).any(Joiner::is_current)
+        })
     }
 
     /// Blocks until a task has left. Also joins the thread if it has been stopped, and this was its last task.
@@ -330,35 +352,11 @@ impl TaskThreadShared {
     }
 }
 
-type AsideCall = Box<dyn FnOnce() + Send>;
-
-/// Starts the thread of one call, and joins it after the call.
-struct CallAside {
-    /// The call, until its thread takes it.
-    call: Arc<Mutex<Option<AsideCall>>>,
-    waker: TaskWaker,
-    /// The thread, once it has started.
-    thread: Option<Joiner>,
-}
-
-impl Task for CallAside {
-    fn step(&mut self, now: Nanos) -> Next {
-        if let Some(thread) = self.thread.take() {
-            // Its call has ended: nothing else triggers this step.
-            thread.join();
-            return Next::Finished;
-        }
-        let (call, ended, shared) = (Arc::clone(&self.call), self.waker.clone(), &self.waker.shared);
-        let started = shared.options.spawn(shared.name_of(self.waker.id), move || {
-            let call = call.lock().take();
-            if let Some(call) = call {
-                shielded("a call", call);
-            }
-            ended.set();
-        });
-        self.thread = started.ok();
-        Next::At(if self.thread.is_some() { Nanos::NEVER } else { now.after(Duration::from_millis(100)) })
-    }
+/// Runs a call, unless it was taken. Returns its part.
+fn run_kept<P>(kept: &Mutex<Option<(impl FnOnce(), P)>>) -> Option<P> {
+    let (call, part) = kept.lock().take()?;
+    shielded("a call", call);
+    Some(part)
 }
 
 /// A task that the scheduler of a simulation runs, until it is dropped.

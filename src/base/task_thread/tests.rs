@@ -248,7 +248,7 @@ fn a_task_does_not_wait_for_its_own_thread() {
 }
 
 #[test]
-fn a_call_aside_delays_neither_the_tasks_nor_another_call_and_outlives_a_refused_thread() {
+fn a_call_aside_delays_neither_the_tasks_nor_another_call_and_runs_here_without_a_thread() {
     let refusals = Arc::new(AtomicUsize::new(0));
     let options = ThreadOptions::new().refusing(Arc::clone(&refusals));
     let thread = TaskThread::new("tasks".to_owned(), options, Clock::system());
@@ -256,27 +256,55 @@ fn a_call_aside_delays_neither_the_tasks_nor_another_call_and_outlives_a_refused
     let waker = thread.waker();
     let (caller, blocked) = (waker.clone(), say.clone());
     let mut released = Some(released);
+    let name = || std::thread::current().name().unwrap_or_default().to_owned();
     let task = Steps(move |_| {
         if let Some(released) = released.take() {
-            let blocked = blocked.clone();
-            caller.call_aside("one", move || {
-                blocked.send("one").unwrap();
+            let (blocked, part) = (blocked.clone(), blocked.clone());
+            let call = move || {
+                blocked.send(name()).unwrap();
                 // Ends with the drop of the sender.
                 let _ = released.recv();
-            });
+            };
+            caller.call_aside("one", call, part);
             return Next::At(Nanos::NEVER);
         }
-        refusals.store(1, SeqCst);
-        let say = say.clone();
-        caller.call_aside("two", move || say.send("two").unwrap());
+        for (thread, refused) in [("two", 0), ("three", 1)] {
+            refusals.store(refused, SeqCst);
+            let say = say.clone();
+            caller.call_aside(thread, move || say.send(name()).unwrap(), ());
+        }
         Next::Finished
     });
     let joiner = waker.add("task", task).unwrap();
-    assert_eq!(said.recv(), Ok("one"));
+    assert_eq!(said.recv().unwrap(), "one");
     waker.set();
     joiner.join();
-    assert_eq!(said.recv(), Ok("two"));
-    assert_eq!(thread.tasks()[0], "one");
+    let mut names = [said.recv().unwrap(), said.recv().unwrap()];
+    names.sort_unstable();
+    assert_eq!(names, ["tasks", "two"]);
     drop(release);
-    crate::until::until("the calls have left", || thread.tasks().is_empty());
+    // The parts of the calls have the last senders.
+    assert!(said.recv().is_err());
+}
+
+#[test]
+fn in_a_call_aside_a_task_is_joined_at_once_and_the_thread_ends_without_the_call() {
+    let thread = TaskThread::new("tasks".to_owned(), ThreadOptions::new(), Clock::system());
+    let ((say, said), waker) = (channel(), thread.waker());
+    let (caller, endless) = (waker.clone(), thread.waker());
+    let other = endless.add("endless", Steps(|_| Next::At(Nanos::NEVER))).unwrap();
+    let mut calls = Some((other, thread));
+    let task = Steps(move |_| {
+        let ((other, thread), say) = (calls.take().unwrap(), say.clone());
+        let call = move || {
+            assert!(other.is_current());
+            other.join();
+            drop(thread);
+            say.send(()).unwrap();
+        };
+        caller.call_aside("call", call, ());
+        Next::Finished
+    });
+    drop(waker.add("task", task).unwrap());
+    assert_eq!(said.recv(), Ok(()));
 }

@@ -154,13 +154,9 @@ impl LineState {
     /// path: a test checks it against the rule.
     #[inline]
     pub(crate) fn new(request: &EnqueueRequest) -> Self {
-        let is_later = matches!(
-            request.method,
-            EnqueueMethod::EnqueueAfter(_)
-                | EnqueueMethod::Reschedule(_)
-                | EnqueueMethod::EnqueueDebounced { .. }
-                | EnqueueMethod::EnqueueNowDebounced { .. }
-        );
+        use EnqueueMethod::{EnqueueAfter, EnqueueDebounced, EnqueueNowDebounced, Reschedule};
+        let debounced = matches!(request.method, EnqueueDebounced { .. } | EnqueueNowDebounced { .. });
+        let is_later = debounced || matches!(request.method, EnqueueAfter(_) | Reschedule(_));
         let phase = if is_later { Phase::Idle } else { Phase::Ready };
         Self { phase, priority: request.priority, reasons: request.reasons }
     }

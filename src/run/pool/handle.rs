@@ -176,6 +176,11 @@ impl WorkerPool {
         self.pool.group.is_stopping()
     }
 
+    /// Returns the names of the threads with an overrun or in a callback of a deadline.
+    pub(crate) fn hanging(&self) -> Vec<String> {
+        self.pool.group.hanging()
+    }
+
     /// Returns the names of the threads with an overrun: a run still active 100 ms after its deadline.
     #[must_use]
     pub fn overdue(&self) -> Vec<String> {
@@ -189,10 +194,10 @@ impl Pool {
         let Some(number) = self.group.slots.iter().position(|slot| Arc::ptr_eq(slot, &overrun.slot)) else { return };
         let mut state = self.state.lock();
         let SlotState { serving: Some(member), stuck } = &state.slots[number] else { return };
-        // Marks first, then checks: see `PoolTurn::is_over`.
-        stuck.swap(true, AcqRel);
+        // Marks first, then checks: see `PoolTurn::is_over`. A late report keeps the mark of a later run.
+        let was_stuck = stuck.swap(true, AcqRel);
         if !overrun.goes_on() {
-            stuck.swap(false, AcqRel);
+            stuck.swap(was_stuck, AcqRel);
             return;
         }
         let job = state.jobs[member.0].clone();

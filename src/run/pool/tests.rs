@@ -57,6 +57,26 @@ fn a_member_is_served_at_once_after_a_thread_has_put_its_token_back() {
     assert_eq!(take(0), Some(first), "there is a token again");
 }
 
+#[test]
+fn a_late_report_of_an_overrun_keeps_the_mark_of_a_later_run() {
+    let group = ThreadGroup::new(ThreadGroupKind::Pool, "pool".to_owned(), ManualClock::new().clock(), 1);
+    let pool = Pool::new(Arc::clone(&group), 1, ThreadOptions::new());
+    let job: Arc<dyn Job> = Arc::new(Limited(Mutex::new(Nanos::ZERO)));
+    let membership = pool.join(Arc::clone(&job), 1);
+    membership.open();
+    let (member, ..) = pool.take(&mut pool.state.lock(), 0).unwrap();
+    let runs = [1, 2].map(|record| {
+        let run = group.begin_until(&group.slots[0], Nanos::NEVER, record);
+        (group.slots[0].look().unwrap(), (record == 2).then_some(run))
+    });
+    pool.overrun(&runs[1].0);
+    pool.overrun(&runs[0].0);
+    drop(runs);
+    pool.finish(0, member, &job);
+    let state = pool.state.lock();
+    assert_eq!((state.busy, state.stuck), (0, 0));
+}
+
 /// A held clock counts the sleeping threads, so they fall asleep at once.
 #[test]
 fn a_thread_without_work_sleeps_after_its_looks() {

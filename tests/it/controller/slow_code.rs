@@ -8,7 +8,7 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use homeostat::base::Runnable;
 use homeostat::controller::ControllerBuilder;
-use homeostat::{Action, BoxError, Context, Controller, ControllerHandle, Key, Running, WorkerPool};
+use homeostat::{Action, BoxError, Context, Controller, ControllerHandle, Key, Manager, Running, WorkerPool};
 use homeostat_test_support::logs::Logs;
 
 use crate::support::MS;
@@ -211,4 +211,60 @@ fn a_slow_hook_at_the_end_of_a_failed_controller_delays_no_other_controller() {
     let vms = stage.start(vms);
     vms.on_end(Arc::new(move || slow.block()));
     stage.check(&["vm-control-0"]);
+}
+
+/// A reconciler whose run ends at its deadline. `call` is called at the deadline, on another thread.
+fn ends_at_its_deadline(
+    call: impl Fn() + Clone + Send + Sync + 'static,
+) -> impl Fn(&Context, &u32) -> Result<Action, BoxError> + Send + Sync {
+    move |cx, _| {
+        let (called, own_thread) = (call.clone(), thread::current().id());
+        let (say, said) = unbounded();
+        let at_deadline = move || {
+            say.send(()).unwrap();
+            if thread::current().id() != own_thread {
+                called();
+            }
+        };
+        cx.on_cancel(at_deadline).detach();
+        said.recv()?;
+        Ok(Action::requeue_after(MS))
+    }
+}
+
+#[test]
+fn a_manager_gives_up_a_callback_that_hangs_after_its_run_has_ended() {
+    let ((enter, entered), (release, released)) = (unbounded(), unbounded::<()>());
+    let slow = Slow(enter, released);
+    let manager = Manager::builder().threads(1).abort_grace(MS).build().unwrap();
+    let vms = Controller::builder("vm", ends_at_its_deadline(move || slow.block())).reconcile_timeout(MS);
+    let vms = vms.build().unwrap();
+    let handle = vms.handle();
+    manager.add(vms).unwrap();
+    let running = manager.start().unwrap();
+    handle.enqueue(1);
+    let thread = entered.recv().unwrap();
+    let error = running.shutdown(Duration::ZERO).unwrap_err();
+    assert!(error.still_running().contains(&thread), "{thread}: {error}");
+    drop(release);
+}
+
+#[test]
+fn a_callback_at_a_deadline_may_end_its_controller_and_its_pool() {
+    let ((give, given), (report, ended)) = (unbounded(), unbounded());
+    let call = move || {
+        if let Ok((vms, pool)) = given.try_recv() {
+            let (vms, pool): (Running<ControllerHandle<u32>>, Running<WorkerPool>) = (vms, pool);
+            let outcomes = [vms.shutdown(Duration::MAX), pool.shutdown(Duration::MAX)];
+            report.send(outcomes.map(|outcome| outcome.map_err(|error| error.still_running().to_vec()))).unwrap();
+        }
+    };
+    let pool = WorkerPool::builder().threads(1).start().unwrap();
+    let vms = Controller::builder("vm", ends_at_its_deadline(call)).reconcile_timeout(MS);
+    let vms = vms.build().unwrap().start(&pool).unwrap();
+    let handle = ControllerHandle::clone(&vms);
+    give.send((vms, pool)).unwrap();
+    handle.enqueue(1);
+    // Only the thread of the callback goes on.
+    assert_eq!(ended.recv().unwrap(), [Ok(()), Err(vec!["pool-0-deadline".to_owned()])]);
 }

@@ -43,10 +43,10 @@ pub(super) fn find(manager: &Manager, runs: &RunLogs, is_wanted: impl Fn(&str) -
     found
 }
 
-/// Returns a test for names that contain a text. Letters match in both cases.
+/// Returns a test for names that contain a text. Letters match in both cases. No name contains an empty text.
 pub(super) fn contains(text: &str) -> impl Fn(&str) -> bool {
     let text = text.trim().to_lowercase();
-    move |name| name.to_lowercase().contains(&text)
+    move |name| !text.is_empty() && name.to_lowercase().contains(&text)
 }
 
 /// Returns the stored objects of these kinds whose names contain a text. Kinds that cannot be listed have none.

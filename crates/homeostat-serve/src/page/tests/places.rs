@@ -50,6 +50,7 @@ fn the_search_finds_known_keys_by_a_part_of_their_name() {
     let page = program.get("/search?q=BAD").1;
     let at = |key: &str| page.find(&format!("/keys/v%3Cm%3E/%22{key}%22\"")).expect(key);
     assert!(at("bad") < at("Badge") && at("Badge") < at("badly") && at("badly") < at("a%20bad"), "{page}");
+    assert!(program.get("/search?q=%20").1.contains("Keys <small>0</small>"), "an empty text finds nothing");
     let page = program.get("/search?q=%3Cscript%3E").1;
     assert!(page.contains("Keys <small>0</small>") && page.contains("&lt;script&gt;"), "{page}");
 }
