@@ -9,7 +9,7 @@ use super::data::{DASH, PageData, cell, controller_link, detail, heading, key_li
 use super::escape::{name, plain, segment, source_name};
 use super::event_pages::is_events;
 use super::key_page::KeyStatus;
-use super::known_keys::visit_keys;
+use super::known_keys::{MOST_VISITED, visit_keys};
 use super::object_parts::{object_link, readiness};
 use super::sources;
 use super::tab::Tab;
@@ -95,9 +95,11 @@ pub(super) fn live_part(
     out.push_str("<section aria-labelledby=\"found\">");
     out.push_str(&heading("found", "Keys", &of("found", found.len().min(most), found.len())));
     if found.is_empty() {
-        out.push_str(
+        let _ = write!(
+            out,
             "<p>No key that runs, waits, has failed, is suspended or has run lately contains this text. The search looks \
-             at 100,000 keys of each controller.</p>",
+             at {} keys of each controller.</p>",
+            size(MOST_VISITED)
         );
     } else {
         let wanted = text.trim().to_lowercase();
