@@ -112,8 +112,7 @@ pub(super) struct ControllerState<K: Key> {
     pub(super) counters: Mutex<Vec<Arc<RunCounters>>>,
     /// The number of overruns.
     pub(super) overruns: AtomicU64,
-    /// The end of the controller. Notified when any part has ended, and when the
-    /// controller has failed.
+    /// The end of the controller. Notified when any part has ended, and when the controller has failed.
     pub(super) end: Arc<End>,
     pub(super) started: OnceLock<Arc<Started>>,
     /// Whether the controller has been joined. A run that joins its own controller may still be active.

@@ -111,7 +111,7 @@ impl CancellationToken {
         }
     }
 
-    /// Cancels like [`cancel`](Self::cancel), but lets the caller run the callbacks. Returns `None` if there are none.
+    /// Cancels like [`cancel`](Self::cancel), but lets the caller run the callbacks. Returns `None` without callbacks.
     pub(crate) fn begin_cancel(&self) -> Option<impl FnOnce() + Send + use<>> {
         let nodes = Node::cancel(&self.node);
         (!nodes.is_empty()).then_some(move || nodes.iter().for_each(|node| node.run_callbacks()))

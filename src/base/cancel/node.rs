@@ -11,7 +11,7 @@
 //! passes. It goes down the tree and *closes* every node: new children of a closed node are cancelled from the start.
 //! It goes up and sets the flags, children before parents. It goes down again and runs the callbacks. A second thread
 //! that meets a closed node does not wait for the first: it makes the first two passes itself, which are idempotent.
-//! Only the thread that closed a node has its callbacks run.
+//! Only the thread that closed a node runs its callbacks, or lets one other thread run them.
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -61,7 +61,7 @@ pub(super) enum Listener {
     Callback(Callback),
 }
 
-/// The callback that is running. There is at most one, because only the thread that closed the node has them run.
+/// The callback that is running. There is at most one, because one thread runs all callbacks of a node.
 struct RunningCallback {
     id: u64,
     thread: ThreadId,
@@ -105,7 +105,7 @@ impl Node {
         self.is_cancelled() || self.state.lock().closed
     }
 
-    /// Makes the first two passes. Returns the nodes whose callbacks the caller has to run.
+    /// Makes the first two passes. Returns the nodes with callbacks. The caller runs these.
     pub(super) fn cancel(top: &Arc<Self>) -> Vec<Arc<Self>> {
         // Parents come before their children in this list. All passes are loops over it, so depth costs heap, not
         // stack.

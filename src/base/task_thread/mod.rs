@@ -133,7 +133,7 @@ impl Drop for TaskThread {
     fn drop(&mut self) {
         if self.owner.is_current() {
             self.stop();
-            // Otherwise the thread ends with its last task. A call that hangs was given up by who waited for its part.
+            // Otherwise the thread ends with its last task. A call that has not returned was given up with its part.
             let (thread, aside) =
                 self.shared.state.with(|state| (state.take_ended(), std::mem::take(&mut state.aside)));
             let returned = aside.into_iter().filter(|(has_returned, _)| has_returned.load(Acquire));

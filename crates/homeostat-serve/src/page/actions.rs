@@ -94,8 +94,8 @@ pub(super) fn section(
     out.push_str("</tbody></table></section>");
 }
 
-/// Adds a message about the last action on this target, for a short time after it. `effect` describes what it did, in a
-/// word and a sentence whose subject is the user.
+/// Adds a message about the last action on this target, for a short time after it. `effect` returns a word and a
+/// sentence about its result. The user is the subject of the sentence.
 pub(super) fn notice(
     past: &PastActions,
     out: &mut String,

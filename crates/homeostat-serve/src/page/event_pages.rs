@@ -59,7 +59,7 @@ pub(super) fn list(out: &mut String, events: &[SharedObject], remark: &str, page
     out.push_str("</tbody></table>");
 }
 
-/// Adds what an event tells.
+/// Adds the facts of an event.
 pub(super) fn about(out: &mut String, event: &Value, page: EventPage<'_>) {
     out.push_str("<section aria-labelledby=\"event\">");
     out.push_str(&heading("event", "Event", ""));

@@ -8,7 +8,7 @@ use super::past_actions::{ActionTarget, PastAction, PastActions, SLACK};
 use super::units::{ahead, time};
 use homeostat::controller::{ControllerPhase, ControllerStatus, FailedKey};
 
-/// A suspension that holds for a key: that of its controller, or its own.
+/// The suspension of a key. Either the key or its controller is suspended.
 pub(super) struct Suspension {
     of_controller: bool,
     pub(super) since: Instant,

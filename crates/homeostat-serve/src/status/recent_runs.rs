@@ -196,7 +196,7 @@ impl RunLog {
         let before = failing.remove(&run.key);
         let mut forgotten = None;
         if run.outcome.error().is_some() {
-            // Also if the key was parked: a request begins no new series of failures.
+            // A parked key keeps its first failure: a request begins no new series.
             let first = before.as_ref().map_or(run, |before| &before.first);
             let failures = KeyFailures { first: Arc::clone(first), last: Arc::clone(run) };
             failing.insert(run.key.clone(), failures);
@@ -217,9 +217,9 @@ mod tests {
     use std::sync::mpsc::channel;
     use std::thread;
 
-    /// The key whose run begins before all others and ends after them.
+    /// A key with one slow run: it begins before all others and ends after them.
     const SLOW: usize = usize::MAX;
-    /// The key whose runs fail.
+    /// A key that always fails.
     const BAD: usize = usize::MAX - 1;
 
     #[test]

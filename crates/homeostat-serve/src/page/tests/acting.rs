@@ -15,7 +15,7 @@ use homeostat_test_support::logs::Logs;
 pub(super) const KEY: &str = "/keys/v%3Cm%3E/%22bad%22";
 pub(super) const CONTROLLER: &str = "/controllers/v%3Cm%3E";
 
-/// Starts a program whose pages have buttons.
+/// Starts a program with buttons on its pages.
 pub(super) fn program() -> Program {
     let mut program = Program::started();
     program.pages = program.pages_again().actions(&program.keys);
@@ -271,7 +271,7 @@ fn a_run_names_the_person_that_asked_for_it_alone_or_with_all_failed_keys() {
         }
         let page = program.get(&parked).1;
         assert!(page.contains("<dt>Last run</dt><dd>requested by <bdi>ada</bdi>, ended"), "{page}");
-        // The series of failures goes on.
+        // The failures before the request still count.
         assert!(page.contains(&format!("</span>, {number} tries in a row</dd>")), "{page}");
         let first = page.split("<dt>First failure</dt>").nth(1).expect(&page).split("</dd>").next().unwrap();
         assert!(first.contains(">00:00:00 UTC<"), "{first}");

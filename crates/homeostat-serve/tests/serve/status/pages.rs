@@ -382,7 +382,7 @@ fn objects_that_are_not_ready_come_first_and_are_linked_with_their_keys() {
     running.shutdown(Duration::from_secs(10)).unwrap();
 }
 
-/// A client whose lists need the network.
+/// A client that lists over the network.
 struct Remote(MemoryClient);
 
 impl ClientLayer for Remote {
