@@ -134,7 +134,7 @@ impl ThreadOptions {
 
 /// Roles in thread names. The system sees them before the rest of the name.
 #[cfg(all(target_os = "linux", not(loom)))]
-const ROLES: &str = "accept connection deadline driver elector history member pool reader sockets source subscription timer \
+const ROLES: &str = "accept callbacks connection deadline driver elector history member pool reader sockets source subscription timer \
     watchdog writer";
 
 /// Renames this thread for the system. Panic messages still show its full name.
@@ -319,6 +319,7 @@ mod tests {
             ("appliance-pool-watchdog", "pool-watchdog-appliance"),
             ("vms-control-0", "0-vms-control"),
             ("pool-0-deadline", "0-deadline-pool"),
+            ("vms-callbacks", "callbacks-vms"),
             ("vms-subscription-1-0", "sub-1-0-vms"),
             ("vms-source-2-0", "source-2-0-vms"),
             ("warehouse-orders-reader", "reader-warehouse-orders"),

@@ -113,9 +113,7 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
         check_max_concurrent(runs)?;
         let mut current = self.state.max_concurrent.lock();
         *current = runs;
-        if let Some(started) = self.state.started.get() {
-            started.membership.set_limit(runs);
-        }
+        self.state.started.get().into_iter().for_each(|started| started.membership.set_limit(runs));
         Ok(())
     }
 
@@ -152,9 +150,7 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
     pub fn set_rate_limit(&self, rate: Option<(f64, u32)>) -> Result<(), StartError> {
         check_rate(rate)?;
         self.state.rate.set(rate);
-        if let Some(started) = self.state.started.get() {
-            started.membership.release();
-        }
+        self.state.started.get().into_iter().for_each(|started| started.membership.release());
         Ok(())
     }
 
@@ -280,6 +276,7 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
     /// # Errors
     ///
     /// - [`WaitError::Timeout`] if the timeout passes first.
+    /// - [`WaitError::NotSynced`] if the timeout passes first, and the initial listings are not complete.
     /// - [`WaitError::NotStarted`] if the timeout passes first, and the controller has not been started.
     /// - [`WaitError::Stopped`] if the controller is stopped first.
     /// - [`WaitError::Failed`] if the controller fails first.
@@ -309,7 +306,7 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
         let wait = state.waiters.start(key);
         let accepted = state.sources.accepted();
         let waited = wait.wait(deadline, || accepted.are_enqueued() && state.queue.is_settled(key));
-        waited.map_err(|error| self.explain(error))
+        waited.map_err(|error| self.explain(error, self.has_synced()))
     }
 
     /// Blocks until the initial listings of all sources are complete. Keys can run from then on.
@@ -320,20 +317,23 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
     ///
     /// # Errors
     ///
-    /// - [`WaitError::Timeout`] if the timeout passes first.
+    /// - [`WaitError::NotSynced`] if the timeout passes first.
     /// - [`WaitError::NotStarted`] if the timeout passes first, and the controller has not been started.
     /// - [`WaitError::Stopped`] if the controller is stopped first.
     /// - [`WaitError::Failed`] if the controller fails first. [`failure`](Self::failure) names the source without a
     ///   complete listing.
     pub fn wait_synced(&self, timeout: Duration) -> Result<(), WaitError> {
         let deadline = self.state.clock.nanos().after(timeout);
-        self.state.waiters.wait_until(deadline, || self.has_synced()).map_err(|error| self.explain(error))
+        self.state.waiters.wait_until(deadline, || self.has_synced()).map_err(|error| self.explain(error, false))
     }
 
-    /// Explains a timeout before the start.
-    fn explain(&self, error: WaitError) -> WaitError {
-        let is_started = self.state.started.get().is_some();
-        if error == WaitError::Timeout && !is_started { WaitError::NotStarted } else { error }
+    /// Explains a timeout before the start, or before the initial listings are complete.
+    fn explain(&self, error: WaitError, synced: bool) -> WaitError {
+        match error {
+            WaitError::Timeout if self.state.started.get().is_none() => WaitError::NotStarted,
+            WaitError::Timeout if !synced => WaitError::NotSynced,
+            error => error,
+        }
     }
 
     /// Returns the [gate](super::ControllerBuilder::gate) with this type, if the controller has one.

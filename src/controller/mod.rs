@@ -29,9 +29,9 @@ pub use self::status::{ActiveRun, ControllerMetrics, ControllerPhase, Controller
 pub use self::waiters::WaitError;
 
 use self::job::ControllerJob;
-use self::running::{ControlTask, ControllerBody, control_thread};
+use self::running::{ControlTask, ControllerBody};
 use self::sources::SourceStart;
-use self::state::{ControllerState, Started};
+use self::state::{ControllerState, Started, control_thread};
 use crate::base::error::StartError;
 use crate::base::running::Running;
 use crate::base::sync::Mutex;
@@ -173,13 +173,8 @@ impl<K: Key + Sync + fmt::Debug> Controller<K> {
         let state = Arc::clone(&unstarted.state);
         let options = options.unwrap_or_else(|| inherited.clone());
         let name = state.name.as_str();
-        let own_pool = match own_threads {
-            None => None,
-            Some(threads) => {
-                let own = WorkerPool::builder().name(name).threads(threads).clock(state.clock.clone());
-                Some(own.thread_options(options.clone()).start()?)
-            }
-        };
+        let own = |threads| WorkerPool::builder().name(name).threads(threads).clock(state.clock.clone());
+        let own_pool = own_threads.map(|threads| own(threads).thread_options(options.clone()).start()).transpose()?;
         let pool = own_pool.as_deref().unwrap_or(pool);
         if !pool.clock().is(&state.clock) {
             return Err(StartError::named("controller", name, "has another clock than its pool"));
@@ -187,11 +182,8 @@ impl<K: Key + Sync + fmt::Debug> Controller<K> {
         if pool.is_stopping() {
             return Err(StartError::named("pool", pool.name(), "has been stopped"));
         }
-        state
-            .queue
-            .shared
-            .use_timer(&pool.timer)
-            .map_err(|error| StartError::thread(&format!("{name}-timer"), error))?;
+        let refused = |error| StartError::thread(&format!("{name}-timer"), error);
+        state.queue.shared.use_timer(&pool.timer).map_err(refused)?;
         let started = {
             // Locked, so that a change of the limit either happens before the start or reaches the pool.
             let max_concurrent = state.max_concurrent.lock();

@@ -19,6 +19,7 @@ use super::handle::ControllerHandle;
 use super::sources::{SourceStart, Syncing, Target};
 use super::state::{
     CHORES_ACTIVE, ControllerState, DROP_KEYS, LOG_SYNCED, RESYNC_ALL, RESYNC_SELECTED, RunConditions, Started,
+    control_thread,
 };
 use crate::base::end::EndHook;
 use crate::base::error::{BoxError, EndError, StartError};
@@ -79,15 +80,8 @@ impl<K: Key> ControllerBody<K> {
         self.state.joined.store(true, SeqCst);
         self.started.membership.end();
         self.state.queue.shared.join_timer();
-        if let Some(pool) = self.own_pool.take() {
-            drop(pool.shutdown(Duration::ZERO));
-        }
+        self.own_pool.take().into_iter().for_each(|pool| drop(pool.shutdown(Duration::ZERO)));
     }
-}
-
-/// Returns the name of the control task of a controller.
-pub(super) fn control_thread(controller: &str) -> String {
-    format!("{controller}-control-0")
 }
 
 impl<K: Key> Runnable for ControllerBody<K> {
@@ -139,9 +133,7 @@ impl<K: Key> Runnable for ControllerBody<K> {
 
     fn detach(&mut self) {
         self.state.sources.detach();
-        if let Some(pool) = self.own_pool.take() {
-            pool.detach();
-        }
+        self.own_pool.take().into_iter().for_each(Running::detach);
     }
 
     fn status(&self) -> RunningStatus {
@@ -350,7 +342,8 @@ impl<K: Key> Task for ControlTask<K> {
                     state.close();
                     let (failing, part) = (Arc::clone(state), state.take_part());
                     let fail = move || failing.fail(error.into());
-                    started.control.call_aside(&control_thread(&state.name), fail, part);
+                    let thread = control_thread(&state.name);
+                    started.control.call_aside(state.clock.is_held(), &thread, fail, Box::new(part));
                 }
                 return Next::Finished;
             }

@@ -134,6 +134,11 @@ pub(super) struct Started {
     pub(super) options: ThreadOptions,
 }
 
+/// Returns the name of the control task of a controller.
+pub(super) fn control_thread(controller: &str) -> String {
+    format!("{controller}-control-0")
+}
+
 impl<K: Key + Sync + fmt::Debug> ControllerState<K> {
     pub(super) fn new(settings: StateSettings<K>, queue: WorkQueueBuilder<K>) -> Arc<Self> {
         let StateSettings { name, clock, timeout, max_concurrent, resync, .. } = settings;
@@ -210,9 +215,7 @@ impl<K: Key> ControllerState<K> {
     /// Lets a thread of the pool do a chore soon. While the controller takes no keys, the chore waits.
     pub(super) fn request_chore(&self, flag: u8) {
         self.chores.fetch_or(flag, SeqCst);
-        if let Some(started) = self.started.get() {
-            started.membership.release();
-        }
+        self.started.get().into_iter().for_each(|started| started.membership.release());
     }
 
     /// Returns whether a thread of the pool has a chore to do.
@@ -302,15 +305,17 @@ impl<K: Key> ControllerState<K> {
 
     /// Triggers a step of the control task, if the controller has been started.
     pub(super) fn wake_control(&self) {
-        if let Some(started) = self.started.get() {
-            started.control.set();
-        }
+        self.started.get().into_iter().for_each(|started| started.control.set());
     }
 
     pub(super) fn abort(&self) {
         self.stop();
         self.sources.for_each(|source| source.end(true));
-        self.abort.cancel();
+        if let (Some(callbacks), Some(started)) = (self.abort.begin_cancel(), self.started.get()) {
+            let here = self.clock.scheduler().is_some();
+            let (thread, part) = (control_thread(&self.name), self.end.part());
+            started.control.call_aside(here, &thread, callbacks, Box::new(part));
+        }
     }
 
     /// Stops the controller with an error.

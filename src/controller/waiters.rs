@@ -25,8 +25,10 @@ use crate::run::outcome::RunResult;
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WaitError {
-    /// The time ran out before the key was idle or the initial listings were complete.
+    /// The time ran out before the key was idle. The initial listings are complete.
     Timeout,
+    /// The time ran out before the initial listings of all sources were complete.
+    NotSynced,
     /// The time ran out, and the controller has not been started.
     NotStarted,
     /// The controller was stopped.
@@ -38,7 +40,8 @@ pub enum WaitError {
 impl fmt::Display for WaitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Timeout => "timed out before the key became idle or the first listings completed",
+            Self::Timeout => "timed out before the key became idle",
+            Self::NotSynced => "timed out before the first listings of all sources completed",
             Self::NotStarted => {
                 "the controller has not been started: call its `start`, or add it to a manager and start the manager"
             }

@@ -149,7 +149,6 @@ impl ManagerBuilder {
                 settings,
                 signal: AutoResetEvent::new(clock.clone()),
                 stop: CancellationToken::new(),
-                resign: CancellationToken::new(),
                 state: Mutex::default(),
                 starting_watches: Monitor::of(clock.clone(), Vec::new()),
                 end: End::new(clock.clone()),

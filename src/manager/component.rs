@@ -188,7 +188,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> From<Running<Watch<K, T>>> for Com
 /// # Ok::<_, homeostat::StartError>(())
 /// ```
 #[diagnostic::on_unimplemented(
-    note = "call `.build()?` on a builder, give a poller to a controller's builder, and pass what runs to `Component::running`"
+    note = "call `.build()?` on a builder, give a poller to a controller's builder, and pass what runs to `Component::running`; a `Push` is not added: give its `.watch()` to a controller"
 )]
 pub trait IntoComponent: Into<Component> {}
 
@@ -208,7 +208,7 @@ type FunctionBody = Box<dyn FnOnce(&Context) -> Result<(), BoxError> + Send>;
 fn start_function(name: String, body: FunctionBody, env: &StartEnv<'_>) -> Result<Running<()>, StartError> {
     let group = ThreadGroup::new(ThreadGroupKind::Component, name, env.clock.clone(), 1);
     let stop = CancellationToken::new();
-    let own = Arc::clone(&group);
+    let (own, stopped) = (Arc::clone(&group), Arc::clone(&group));
     let cx = Context::detached_with(group.clock.clone(), stop.clone()).in_term(env.fence.clone());
     let thread = move || {
         let run = || match body(&cx) {
@@ -225,6 +225,6 @@ fn start_function(name: String, body: FunctionBody, env: &StartEnv<'_>) -> Resul
     };
     let component = group.name.as_str();
     log::info!(component; "{component}: the component starts");
-    let handle = group.start_function(env.options, thread, move || stop.cancel())?;
+    let handle = group.start_function(env.options, thread, move || stopped.cancel_aside(&stop))?;
     Ok(Running::new((), handle.that_may_end(), Duration::MAX))
 }

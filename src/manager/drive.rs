@@ -8,7 +8,7 @@ use super::state::{ComponentFailure, HOOK, ManagerInner, ManagerPhase, ManagerSt
 use crate::base::cancel::OnCancel;
 use crate::base::end::EndPart;
 use crate::base::error::{EndError, StartError};
-use crate::base::running::{Runnable, Running};
+use crate::base::running::{Runnable, Running, RunningPhase};
 use crate::base::spawn::run;
 use crate::base::task::{Next, Task};
 use crate::base::text::one_line;
@@ -180,9 +180,7 @@ impl Driver {
         for member in heard {
             let Some((has_ended, failure)) = member.ask(is_running) else { continue };
             let name = &member.facts.name;
-            if let Some(error) = failure {
-                self.unlogged.push(inner.record(name, error));
-            }
+            self.unlogged.extend(failure.map(|error| inner.record(name, error)));
             if !has_ended {
                 continue;
             }
@@ -224,27 +222,27 @@ impl Driver {
 
     fn begin_to_stop(&mut self) {
         let inner = Arc::clone(&self.inner);
-        let has_led = {
+        let grace = inner.settings.grace;
+        let (has_led, shown_grace) = {
             let mut state = inner.state.lock();
             state.phase = ManagerPhase::Stopping;
-            state.term.is_some()
+            (state.term.is_some(), state.callers_grace.unwrap_or(grace).min(grace))
         };
         if !has_led {
             // No work can overlap with another leader's, because this process has not led.
-            inner.resign.cancel();
+            self.elector.iter().for_each(Running::stop);
         }
         let alive = self.alive();
         // All components stop taking work first. A component's stop drops its queued work, which is user code and may
         // be slow.
         alive.iter().rev().for_each(|member| member.call(Runnable::close));
-        let grace = inner.settings.grace;
         self.phase = DriverPhase::Stopping(inner.clock.nanos().after(grace));
         // Components do not wait for each other: each has the whole grace period.
-        alive.iter().rev().for_each(|member| member.call(Runnable::stop));
+        alive.iter().rev().for_each(|member| member.call(|running| running.stop_within(shown_grace)));
         self.ask_all();
         // The logger may block, so this comes after the stops.
         self.log_failures();
-        let (manager, grace) = (inner.settings.name.as_str(), Rounded(grace));
+        let (manager, grace) = (inner.settings.name.as_str(), Rounded(shown_grace));
         log::info!(manager, grace:%; "{manager}: stopping; the grace period is at most {grace}");
     }
 
@@ -322,11 +320,11 @@ impl Driver {
         let Some(mut elector) = self.elector.take() else { return };
         let Settings { elector: settings, abort_grace, .. } = &self.inner.settings;
         if still_running.is_empty() {
-            self.inner.resign.cancel();
+            elector.stop();
         }
         let longest_call = || Ok(settings.as_ref().map(|elector| elector.longest_call()).unwrap_or_default());
         let longest_call = unless_it_panics(longest_call).unwrap_or_default();
-        if self.inner.resign.is_cancelled()
+        if elector.run_status().phase != RunningPhase::Running
             && let Err(still) = elector.join_timeout((*abort_grace).max(longest_call.saturating_mul(2)))
         {
             still_running.extend_from_slice(still.still_running());

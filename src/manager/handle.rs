@@ -170,9 +170,7 @@ impl Manager {
     /// It may see a key more than once. Keys are copied in slices of at most 1,024, each under the lock of the queue.
     /// `visit` is called without it, so a key that is enqueued or ends meanwhile may be missing.
     pub fn visit_keys(&self, controller: &str, mut visit: impl FnMut(&dyn GateKey) -> ControlFlow<()>) {
-        if let Some(controller) = self.managed(controller) {
-            controller.visit_keys(&mut visit);
-        }
+        self.managed(controller).into_iter().for_each(|controller| controller.visit_keys(&mut visit));
     }
 
     /// Observes the runs of all controllers from now on, including controllers that are added later; see
@@ -347,6 +345,11 @@ impl ManagerBody {
 impl Runnable for ManagerBody {
     fn stop(&self) {
         self.inner.stop.cancel();
+    }
+
+    fn stop_within(&self, grace: Duration) {
+        self.inner.state.lock().callers_grace = Some(grace);
+        self.stop();
     }
 
     fn abort(&self) {

@@ -5,14 +5,14 @@
 //! - A term ends only after all work that must not overlap with the next leader's. This also holds for a lost term. A
 //!   component that does not end keeps the term.
 //! - The token of a term is cancelled before its leadership is given back. After its cancellation the manager aborts at
-//!   once, even if the elector's thread hangs.
+//!   once, even if the elector's thread or a callback of the elector hangs.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::state::ManagerInner;
-use crate::base::cancel::OnCancel;
+use crate::base::cancel::{CancellationToken, OnCancel};
 use crate::base::group::{ThreadGroup, ThreadGroupKind};
 use crate::base::running::Running;
 use crate::base::task::{Next, Task};
@@ -24,19 +24,18 @@ use crate::run::context::Context;
 use crate::run::error::BoxError;
 
 impl ManagerInner {
-    /// Starts a thread that tries to lead and checks the term until `resign` is cancelled.
+    /// Starts a thread that tries to lead and checks the term until it is stopped.
     pub(super) fn elect(self: &Arc<Self>) -> Result<Option<Running<()>>, BoxError> {
         let Some(elector) = self.settings.elector.clone() else { return Ok(None) };
         let (candidate, margin) = unless_it_panics(|| Ok((elector.candidate(), elector.stop_margin())))?;
         let name = format!("{}-elector", self.settings.name);
         let group = ThreadGroup::new(ThreadGroupKind::Elector, name, self.clock.clone(), 1);
-        let (event, inner) = (AutoResetEvent::new(self.clock.clone()), Arc::clone(self));
-        let woken = Arc::clone(&event);
+        let (event, resign) = (AutoResetEvent::new(self.clock.clone()), CancellationToken::new());
         let leading = Leading {
-            cx: Context::detached_with(self.clock.clone(), self.resign.clone()),
-            wakes: vec![self.resign.on_cancel(move || woken.set())],
+            cx: Context::detached_with(self.clock.clone(), resign.clone()),
+            wake: None,
             event: Arc::clone(&event),
-            inner,
+            inner: Arc::clone(self),
             group: Arc::clone(&group),
             candidate,
             term: None,
@@ -44,8 +43,8 @@ impl ManagerInner {
         };
         // A check of a term that runs out must not hang beyond its end.
         let watchdog = margin.map(|_| log_hanging_check(self.settings.name.clone()));
-        let (resign, options) = (self.resign.clone(), &self.settings.pool.options);
-        let handle = group.start_one(options, leading, event, watchdog, move || resign.cancel())?;
+        let (own, options) = (Arc::clone(&group), &self.settings.pool.options);
+        let handle = group.start_one(options, leading, event, watchdog, move || own.cancel_aside(&resign))?;
         Ok(Some(Running::new((), handle, self.settings.abort_grace)))
     }
 }
@@ -66,9 +65,9 @@ struct Leading {
     /// Cancelled when the elector must resign.
     cx: Context,
     event: Arc<AutoResetEvent>,
-    /// The callbacks that set the event. They are unregistered before the term is dropped, which gives the leadership
-    /// back.
-    wakes: Vec<OnCancel>,
+    /// The callback that sets the event at the end of the term. Unregistered before the term is dropped, which gives the
+    /// leadership back.
+    wake: Option<OnCancel>,
     term: Option<Term>,
     /// Whether a loss of the term was reported.
     lost: bool,
@@ -94,7 +93,7 @@ impl Leading {
 
     /// Begins to lead, unless the manager is stopping.
     fn begin(&mut self, term: Term) {
-        let Self { inner, event, wakes, .. } = self;
+        let Self { inner, event, wake, .. } = self;
         {
             let mut state = inner.state.lock();
             if state.is_closed() {
@@ -104,9 +103,9 @@ impl Leading {
         }
         inner.signal.set();
         // A loss between two checks, or while a check hangs, takes effect at once. It wakes this thread to report the
-        // cause.
+        // cause. Comes before the callbacks of the elector, which may block.
         let (woken, losing) = (Arc::clone(event), Arc::clone(inner));
-        wakes.push(term.lost().on_cancel(move || {
+        *wake = Some(term.lost().on_cancel_first(move || {
             losing.signal.set();
             woken.set();
         }));

@@ -49,8 +49,6 @@ pub(super) struct ManagerInner {
     /// Wakes the driver.
     pub(super) signal: Arc<AutoResetEvent>,
     pub(super) stop: CancellationToken,
-    /// Ends the campaign or the term.
-    pub(super) resign: CancellationToken,
     pub(super) state: Mutex<ManagerState>,
     /// The names of the watches that callers are starting.
     pub(super) starting_watches: Arc<Monitor<Vec<String>>>,
@@ -61,6 +59,8 @@ pub(super) struct ManagerInner {
 #[derive(Default)]
 pub(super) struct ManagerState {
     pub(super) phase: ManagerPhase,
+    /// The grace period of the caller that stops the manager, if the caller aborts it afterwards.
+    pub(super) callers_grace: Option<Duration>,
     /// The components, sorted by name. Those that end with the manager stay, for its status.
     pub(super) components: Vec<Arc<Member>>,
     /// The components that have not ended, by number. A removal may free the name of a component before its end.
@@ -196,9 +196,7 @@ impl Member {
 
     /// Lets an observer see the runs, if the component is a controller.
     fn observe(&self, add: &AddObserver) {
-        if let Some(controller) = &self.facts.controller {
-            add(&self.facts.name, &**controller);
-        }
+        self.facts.controller.iter().for_each(|controller| add(&self.facts.name, &**controller));
     }
 
     /// Calls the component, if it runs. A panic is logged.
@@ -216,9 +214,7 @@ impl Member {
             return None;
         }
         body.led = true;
-        if let Some(controller) = &self.facts.controller {
-            controller.lead(fence);
-        }
+        self.facts.controller.iter().for_each(|controller| controller.lead(fence));
         body.take_start()
     }
 
@@ -355,9 +351,7 @@ impl ManagerInner {
         let running = started?;
         let (inner, number) = (Arc::downgrade(self), member.number);
         let hook: EndHook = Arc::new(move || {
-            if let Some(inner) = inner.upgrade() {
-                inner.hear(number);
-            }
+            inner.upgrade().into_iter().for_each(|inner| inner.hear(number));
         });
         let mut body = member.body.lock();
         if self.state.lock().is_closed() {

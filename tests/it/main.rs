@@ -73,6 +73,7 @@ mod controller {
 }
 
 mod manager {
+    mod callbacks;
     mod elector;
     mod end_hooks;
     mod failures;

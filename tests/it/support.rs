@@ -1,16 +1,18 @@
 //! Helpers for tests.
 
-use std::convert::Infallible;
 use std::fmt::Debug;
 use std::fs;
+use std::sync::Arc;
 use std::time::Duration;
 
 pub(crate) use homeostat_test_support::system::in_a_process_of_its_own;
 
 use crate::until::until;
-use crossbeam_channel::{Receiver, bounded};
+use crossbeam_channel::Receiver;
 use homeostat::queue::WorkQueueBuilder;
-use homeostat::{Claim, Component, Context, Exponential, Key, Manager, ManualClock, Shutdown, WorkQueue};
+use homeostat::rt::{AutoResetEvent, Nanos, Next, Task, ThreadGroup, ThreadGroupKind};
+use homeostat::{Claim, Clock, Component, Exponential, Key, ManualClock, Running, Shutdown, ThreadOptions, WorkQueue};
+use parking_lot::Mutex;
 
 pub(crate) const MS: Duration = Duration::from_millis(1);
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
@@ -78,22 +80,29 @@ pub(crate) fn until_threads_end(part: &str) {
     until("the threads have ended", || threads(part).is_empty());
 }
 
-/// Adds a function that calls `on_stop` on the thread that stops it, and ends once `ended` is closed. Returns when it
-/// has begun.
-pub(crate) fn add_function(
-    manager: &Manager,
-    name: &str,
-    on_stop: impl FnOnce() + Send + 'static,
-    ended: Receiver<()>,
-) {
-    let (began, begins) = bounded(0);
-    let function = Component::function(name, move |cx: &Context| {
-        cx.on_cancel(on_stop).detach();
-        began.send(()).unwrap();
-        cx.token().wait();
-        let _ = ended.recv();
-        Ok::<_, Infallible>(())
-    });
-    manager.add(function).unwrap();
-    begins.recv().unwrap();
+/// Returns a component that calls `on_stop` on the thread that stops it, and ends once `ended` is closed.
+pub(crate) fn with_stop_hook(name: &str, on_stop: impl FnOnce() + Send + 'static, ended: Receiver<()>) -> Component {
+    let group = ThreadGroup::new(ThreadGroupKind::Component, name.to_owned(), Clock::system(), 1);
+    let (event, hook) = (AutoResetEvent::new(Clock::system()), Mutex::new(Some(on_stop)));
+    let task = Ends(Arc::clone(&group), ended);
+    let on_stop = move || {
+        let hook = hook.lock().take();
+        hook.into_iter().for_each(|hook| hook());
+    };
+    let handle = group.start_one(&ThreadOptions::new(), task, event, None, on_stop);
+    let Ok(handle) = handle else { panic!("the system refuses a thread") };
+    Component::running(name, Running::new((), handle, Duration::MAX))
+}
+
+/// The task of a component that ends once it is stopped and the channel is closed.
+struct Ends(Arc<ThreadGroup>, Receiver<()>);
+
+impl Task for Ends {
+    fn step(&mut self, _now: Nanos) -> Next {
+        if !self.0.is_stopping() {
+            return Next::At(Nanos::NEVER);
+        }
+        let _ = self.1.recv();
+        Next::Finished
+    }
 }

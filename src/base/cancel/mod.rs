@@ -182,7 +182,16 @@ impl CancellationToken {
     where
         F: FnOnce() + Send + 'static,
     {
-        let id = self.node.register(Box::new(f));
+        self.register(f, false)
+    }
+
+    /// Registers `f` like [`on_cancel`](Self::on_cancel), before the callbacks of others, which may block.
+    pub(crate) fn on_cancel_first(&self, f: impl FnOnce() + Send + 'static) -> OnCancel {
+        self.register(f, true)
+    }
+
+    fn register(&self, f: impl FnOnce() + Send + 'static, first: bool) -> OnCancel {
+        let id = self.node.register(Box::new(f), first);
         OnCancel { registered: id.map(|id| (Arc::clone(&self.node), id)) }
     }
 
@@ -265,7 +274,7 @@ impl fmt::Debug for CancellationToken {
 #[must_use = "dropping the guard unregisters the callback; `detach` keeps it registered"]
 pub struct OnCancel {
     /// `None` if nothing must be unregistered: the token was already cancelled, or the guard is detached.
-    registered: Option<(Arc<Node>, u64)>,
+    registered: Option<(Arc<Node>, i64)>,
 }
 
 impl OnCancel {

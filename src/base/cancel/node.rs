@@ -42,16 +42,17 @@ pub(super) struct Node {
 struct ParentLink {
     parent: Arc<Node>,
     /// The number of this node in the parent.
-    id: u64,
+    id: i64,
 }
 
 #[derive(Default)]
 pub(super) struct NodeState {
     /// A cancellation has reached this node, so no child may join.
     closed: bool,
-    /// The children, and the callbacks that have not run, by number: in the order of registration.
-    pub(super) listeners: BTreeMap<u64, Listener>,
-    last_id: u64,
+    /// The children, and the callbacks that have not run, by number: in the order of registration, after the callbacks
+    /// that come first.
+    pub(super) listeners: BTreeMap<i64, Listener>,
+    last_id: i64,
     running: Option<RunningCallback>,
 }
 
@@ -63,7 +64,7 @@ pub(super) enum Listener {
 
 /// The callback that is running. There is at most one, because one thread runs all callbacks of a node.
 struct RunningCallback {
-    id: u64,
+    id: i64,
     thread: ThreadId,
 }
 
@@ -158,8 +159,9 @@ impl Node {
         }
     }
 
-    /// Registers a callback. Returns `None` if the node is already cancelled: then the callback has run already.
-    pub(super) fn register(&self, callback: Callback) -> Option<u64> {
+    /// Registers a callback, before all others if `first`. Returns `None` if the node is already cancelled: then the
+    /// callback has run already.
+    pub(super) fn register(&self, callback: Callback, first: bool) -> Option<i64> {
         let mut state = self.state.lock();
         // Read under the lock under which it is set: a thread that sets it later finds the callback here. Between the
         // first and the second pass, a node is closed but not cancelled. Its callbacks have not begun then, so another
@@ -169,13 +171,13 @@ impl Node {
             shielded("a cancellation callback", callback);
             return None;
         }
-        let id = state.next_id();
+        let id = if first { -state.next_id() } else { state.next_id() };
         state.listeners.insert(id, Listener::Callback(callback));
         Some(id)
     }
 
     /// Unregisters a callback. After this returns, the callback does not run, unless the caller is that callback.
-    pub(super) fn unregister(&self, id: u64) {
+    pub(super) fn unregister(&self, id: i64) {
         let mut state = self.state.lock();
         if let Some(callback) = state.listeners.remove(&id) {
             // Outside the lock, because its captured values are user values.
@@ -211,12 +213,12 @@ impl Drop for Node {
 }
 
 impl NodeState {
-    fn next_id(&mut self) -> u64 {
+    fn next_id(&mut self) -> i64 {
         self.last_id += 1;
         self.last_id
     }
 
-    fn runs_elsewhere(&self, id: u64) -> bool {
+    fn runs_elsewhere(&self, id: i64) -> bool {
         let running = self.running.as_ref();
         running.is_some_and(|running| running.id == id && running.thread != thread::current().id())
     }

@@ -69,7 +69,7 @@ pub struct ThreadGroup {
     pub clock: Clock,
     /// The slots of the initial threads, then the slots of threads that may start later.
     pub(crate) slots: Box<[Arc<WorkerSlot>]>,
-    /// The slots of the calls that the watchdog has made aside.
+    /// The slots of the calls aside: callbacks of cancelled tokens, and reports of overruns.
     aside: Mutex<Vec<Arc<WorkerSlot>>>,
     /// Whether the threads begin no more work. Set before `stopping`, or with it.
     closed: AtomicBool,
@@ -81,7 +81,7 @@ pub struct ThreadGroup {
     joiners: Mutex<Joiners>,
     /// The time until which the watchdog sleeps. Never if it has nothing to watch.
     watching_until: AtomicU64,
-    /// Wakes the watchdog. Empty in a group without one.
+    /// Wakes the watchdog, if there is one, and makes calls aside. Empty in a group that starts no thread.
     watchdog: OnceLock<TaskWaker>,
     /// The kind of group, for the log.
     kind: ThreadGroupKind,
@@ -195,9 +195,7 @@ impl ThreadGroup {
     }
 
     fn wake_watchdog(&self) {
-        if let Some(watchdog) = self.watchdog.get() {
-            watchdog.set();
-        }
+        self.watchdog.get().into_iter().for_each(TaskWaker::set);
     }
 
     /// Returns the names of the threads with an overrun.
@@ -210,7 +208,7 @@ impl ThreadGroup {
         self.names(|slot| !slot.has_left()).into_iter().chain(self.calls_aside()).collect()
     }
 
-    /// Returns the names of the threads with an overrun, or with a call that the watchdog has made aside.
+    /// Returns the names of the threads with an overrun, or with a call aside.
     pub(crate) fn hanging(&self) -> Vec<String> {
         self.overdue().into_iter().chain(self.calls_aside()).collect()
     }
@@ -325,7 +323,7 @@ impl Runnable for Handle {
 
     fn abort(&self) {
         self.stop();
-        self.group.abort.cancel();
+        self.group.cancel_aside(&self.group.abort);
     }
 
     fn join_timeout(&mut self, timeout: Duration) -> Result<(), EndError> {

@@ -42,7 +42,7 @@ fn watchdog(group: &Arc<ThreadGroup>) -> (Watchdog, Reports) {
     let reports = Reports::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&reports);
     let report = move |overrun: &super::SeenRun| seen.lock().push(overrun.identity());
-    (Watchdog { group: Arc::clone(group), report: Arc::new(report), shared: None }, reports)
+    (Watchdog { group: Arc::clone(group), report: Arc::new(report) }, reports)
 }
 
 fn present(group: &Arc<ThreadGroup>) -> Attendance {

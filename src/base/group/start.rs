@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
 use super::{Handle, Joiners, OverrunHook, ThreadGroup, ThreadGroupKind, WorkerSlot};
+use crate::base::cancel::CancellationToken;
 use crate::base::clock::Clock;
 use crate::base::error::StartError;
 use crate::base::running::Runnable;
@@ -79,8 +80,9 @@ impl ThreadGroup {
         // All are present before the watchdog starts, which ends with the last one.
         let tasks: Vec<_> =
             self.slots.iter().zip(tasks).map(|(slot, (task, event))| (self.attending(slot, task), event)).collect();
+        let _own = self.task_thread(options);
         let start = || {
-            watch.map_or(Ok(()), |report| self.start_watchdog(options, report))?;
+            watch.map_or(Ok(()), |report| self.start_watchdog(report))?;
             tasks.into_iter().try_for_each(|(task, event)| self.start_thread(options, task, &event))
         };
         let started = start();
@@ -106,6 +108,7 @@ impl ThreadGroup {
         }
         let attendance = Attendance::new(Arc::clone(self), Arc::clone(slot));
         let body = move || attendance.noting_panics(function);
+        drop(self.task_thread(options));
         self.keep(&slot.name, || options.spawn(slot.name.clone(), body))?;
         Ok(Handle::new(Arc::clone(self), wake))
     }
@@ -117,17 +120,41 @@ impl ThreadGroup {
         }
     }
 
-    /// Adds the watchdog to the thread that was [chosen](Self::watch_on), or starts a thread for it.
-    fn start_watchdog(self: &Arc<Self>, options: &ThreadOptions, report: OverrunHook) -> Result<(), StartError> {
-        let name = format!("{}-watchdog", self.name);
-        // If it is used, it ends with the watchdog.
-        let own = TaskThread::new(name.clone(), options.clone(), self.clock.clone());
-        let shared = self.watchdog.get().cloned();
-        let waker = self.watchdog.get_or_init(|| own.waker());
-        let added = waker.add(&name, Watchdog { group: Arc::clone(self), report, shared });
+    /// Returns a thread for the watchdog. It is used unless another one was [chosen](Self::watch_on), and ends with the
+    /// watchdog.
+    fn task_thread(&self, options: &ThreadOptions) -> TaskThread {
+        let own = TaskThread::new(format!("{}-watchdog", self.name), options.clone(), self.clock.clone());
+        self.watchdog.get_or_init(|| own.waker());
+        own
+    }
+
+    fn start_watchdog(self: &Arc<Self>, report: OverrunHook) -> Result<(), StartError> {
+        let Some(waker) = self.watchdog.get() else { return Ok(()) };
+        let added = waker.add(&format!("{}-watchdog", self.name), Watchdog { group: Arc::clone(self), report });
         let joiner = added.map_err(|error| StartError::thread(waker.thread(), error))?;
         self.joiners.lock().watchdog = Some(joiner);
         Ok(())
+    }
+
+    /// Cancels a token, and runs its callbacks, which are user code, on a thread of their own: the caller may be a
+    /// manager, which must be able to give up. In a simulation, runs them now.
+    pub(crate) fn cancel_aside(self: &Arc<Self>, token: &CancellationToken) {
+        if let Some(callbacks) = token.begin_cancel() {
+            self.call_aside(self.clock.scheduler().is_some(), format!("{}-callbacks", self.name), callbacks);
+        }
+    }
+
+    /// Runs user code on a thread of its own, or now; see [`TaskWaker::call_aside`]. The group does not end before it,
+    /// unless it has ended already.
+    fn call_aside(self: &Arc<Self>, here: bool, thread: String, call: impl FnOnce() + Send + 'static) {
+        let Some(waker) = self.watchdog.get() else { return call() };
+        let slot = WorkerSlot::new(thread);
+        let attendance = (!self.end.is_empty()).then(|| Attendance::new(Arc::clone(self), Arc::clone(&slot)));
+        let mut aside = self.aside.lock();
+        aside.retain(|earlier| !earlier.has_left());
+        aside.push(Arc::clone(&slot));
+        drop(aside);
+        waker.call_aside(here, &slot.name, call, Box::new(attendance));
     }
 
     fn start_thread(
@@ -159,10 +186,12 @@ impl ThreadGroup {
         Ok(())
     }
 
-    /// Joins all threads. On a thread of the group, does not join the watchdog, which ends last.
+    /// Joins all threads. On a thread of the group or in a call aside, does not wait for calls aside and the watchdog,
+    /// which ends last.
     pub(super) fn join(&self) {
         let Joiners { mut threads, watchdog } = std::mem::take(&mut *self.joiners.lock());
-        if !threads.iter().any(Joiner::is_current) {
+        if !threads.iter().any(Joiner::is_current) && !self.watchdog.get().is_some_and(TaskWaker::is_current) {
+            self.end.wait_until_empty(Nanos::NEVER);
             watchdog.into_iter().for_each(Joiner::join);
         }
         // The watchdog may start another thread until it ends.
@@ -249,8 +278,8 @@ impl Drop for Attendance {
 /// A watchdog is a task. The watchdogs of a pool and of the sources of its controllers share the thread of the pool's
 /// timers. Another watchdog has its own thread.
 ///
-/// Callbacks of cancelled tokens and reports are user code. A watchdog on a shared thread calls them aside, so that a
-/// slow one delays neither the other tasks of that thread nor the next deadline of this group.
+/// Callbacks of cancelled tokens and reports are user code. A watchdog calls them aside, so that a slow one delays
+/// neither the other tasks of its thread nor the next deadline of this group.
 ///
 /// **The watchdog misses no deadline**, because the slot sees the store of the watchdog, or the watchdog sees the run.
 /// A slot adds one to its count of runs, then reads `watching_until`. The watchdog writes "never" to `watching_until`,
@@ -263,8 +292,6 @@ impl Drop for Attendance {
 pub(super) struct Watchdog {
     pub(super) group: Arc<ThreadGroup>,
     pub(super) report: OverrunHook,
-    /// The waker on the thread that the watchdog shares with other tasks. `None` if it has its own thread.
-    pub(super) shared: Option<TaskWaker>,
 }
 
 impl Watchdog {
@@ -276,29 +303,21 @@ impl Watchdog {
         self.group.watching_until.store(earliest.0, Relaxed);
         earliest
     }
-
-    /// Runs user code that concerns the run on `slot`. The group does not end before it.
-    fn call(&self, slot: &WorkerSlot, call: impl FnOnce() + Send + 'static) {
-        let Some(thread) = &self.shared else { return call() };
-        let slot = WorkerSlot::new(format!("{}-deadline", slot.name));
-        let attendance = Attendance::new(Arc::clone(&self.group), Arc::clone(&slot));
-        let mut aside = self.group.aside.lock();
-        aside.retain(|earlier| !earlier.has_left());
-        aside.push(Arc::clone(&slot));
-        drop(aside);
-        thread.call_aside(&slot.name, call, attendance);
-    }
 }
 
 impl Task for Watchdog {
     fn step(&mut self, now: Nanos) -> Next {
+        // On a held clock, calls run here: time does not pass meanwhile, and the sleeping threads show when they have
+        // ended.
+        let here = self.group.clock.is_held();
         for slot in &self.group.slots {
+            let thread = || format!("{}-deadline", slot.name);
             if let Some(callbacks) = slot.expire(now).and_then(|token| token.begin_cancel()) {
-                self.call(slot, callbacks);
+                self.group.call_aside(here, thread(), callbacks);
             }
             if let Some(overrun) = slot.overrun(now) {
                 let report = Arc::clone(&self.report);
-                self.call(slot, move || report(&overrun));
+                self.group.call_aside(here, thread(), move || report(&overrun));
             }
         }
         if self.group.end.is_empty() { Next::Finished } else { Next::At(self.earliest(now)) }

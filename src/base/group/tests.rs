@@ -15,7 +15,7 @@ fn group_of_one() -> (Arc<ThreadGroup>, Attendance, Watchdog) {
     let group = ThreadGroup::new(ThreadGroupKind::Poller, "poller".to_owned(), ManualClock::new().clock(), 1);
     let attendance = Attendance::new(Arc::clone(&group), Arc::clone(&group.slots[0]));
     assert!(group.watchdog.set(TaskWaker::without_thread(group.clock.clone())).is_ok());
-    let watchdog = Watchdog { group: Arc::clone(&group), report: Arc::new(|_| {}), shared: None };
+    let watchdog = Watchdog { group: Arc::clone(&group), report: Arc::new(|_| {}) };
     (group, attendance, watchdog)
 }
 

@@ -177,6 +177,11 @@ impl TaskWaker {
         self.shared.state.clock()
     }
 
+    /// Returns whether the caller is the task thread, or in a call aside.
+    pub(crate) fn is_current(&self) -> bool {
+        self.shared.is_current()
+    }
+
     /// Adds the task of this waker, and starts the thread if this is the first task. Its first step runs soon.
     ///
     /// The returned joiner waits until the task has left: it returned [`Next::Finished`], or panicked. On the task
@@ -219,13 +224,12 @@ impl TaskWaker {
         Ok(Joiner::of_task(name, move || asked.is_current(), move || shared.join(id)))
     }
 
-    /// Calls user code on a thread of its own, named `thread`, then drops `part`. Only a step of a task on this task
-    /// thread calls this. There, joining a task of this task thread returns at once.
+    /// Calls user code on a thread of its own with this name, then drops `part`. There, joining a task of this task
+    /// thread returns at once.
     ///
     /// No call waits for another one. If the system refuses the thread, the call runs now: a late cancellation would be
-    /// worse than a late task. It also runs now on a held clock: time does not pass meanwhile, and the sleeping threads
-    /// show when it has ended.
-    pub(crate) fn call_aside<P: Send + 'static>(&self, thread: &str, call: impl FnOnce() + Send + 'static, part: P) {
+    /// worse than a late caller. The call also runs now if `here` is set.
+    pub(crate) fn call_aside(&self, here: bool, name: &str, call: impl FnOnce() + Send + 'static, part: Box<dyn Send>) {
         // A refused thread drops its body, but not this.
         let kept = Arc::new(Mutex::new(Some((call, part))));
         let (taken, has_returned) = (Arc::clone(&kept), Arc::new(AtomicBool::new(false)));
@@ -240,7 +244,7 @@ impl TaskWaker {
             // A call that has returned ends by itself.
             state.aside.retain(|(has_returned, _)| !has_returned.load(Acquire));
             let keep = |joiner| state.aside.push((has_returned, joiner));
-            !self.clock().is_held() && self.shared.options.spawn(thread.to_owned(), body).map(keep).is_ok()
+            !here && self.shared.options.spawn(name.to_owned(), body).map(keep).is_ok()
         });
         if !has_started {
             drop(run_kept(&kept));
@@ -353,7 +357,7 @@ impl TaskThreadShared {
 }
 
 /// Runs a call, unless it was taken. Returns its part.
-fn run_kept<P>(kept: &Mutex<Option<(impl FnOnce(), P)>>) -> Option<P> {
+fn run_kept(kept: &Mutex<Option<(impl FnOnce(), Box<dyn Send>)>>) -> Option<Box<dyn Send>> {
     let (call, part) = kept.lock().take()?;
     shielded("a call", call);
     Some(part)

@@ -265,13 +265,13 @@ fn a_call_aside_delays_neither_the_tasks_nor_another_call_and_runs_here_without_
                 // Ends with the drop of the sender.
                 let _ = released.recv();
             };
-            caller.call_aside("one", call, part);
+            caller.call_aside(false, "one", call, Box::new(part));
             return Next::At(Nanos::NEVER);
         }
         for (thread, refused) in [("two", 0), ("three", 1)] {
             refusals.store(refused, SeqCst);
             let say = say.clone();
-            caller.call_aside(thread, move || say.send(name()).unwrap(), ());
+            caller.call_aside(false, thread, move || say.send(name()).unwrap(), Box::new(()));
         }
         Next::Finished
     });
@@ -302,7 +302,7 @@ fn in_a_call_aside_a_task_is_joined_at_once_and_the_thread_ends_without_the_call
             drop(thread);
             say.send(()).unwrap();
         };
-        caller.call_aside("call", call, ());
+        caller.call_aside(false, "call", call, Box::new(()));
         Next::Finished
     });
     drop(waker.add("task", task).unwrap());

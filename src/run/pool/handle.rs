@@ -211,9 +211,7 @@ impl Pool {
         let count = state.mark_woken(&self.group);
         drop(state);
         self.idle.notify(count);
-        if let Some(job) = job {
-            job.overrun(overrun);
-        }
+        job.into_iter().for_each(|job| job.overrun(overrun));
         let Some(started) = spare else { return };
         let (pool, thread) = (self.group.name.as_str(), self.group.slots[number].name.as_str());
         match started {

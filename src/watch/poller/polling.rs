@@ -66,7 +66,7 @@ impl KeySource for PollerState {
         self.group.stop();
         self.event.set();
         if abort {
-            self.group.abort.cancel();
+            self.group.cancel_aside(&self.group.abort);
         }
     }
 
@@ -76,10 +76,7 @@ impl KeySource for PollerState {
     }
 
     fn set_period(&self, period: Duration) -> bool {
-        {
-            let mut new_period = self.new_period.lock();
-            *new_period = Some((period, self.group.clock.nanos()));
-        }
+        *self.new_period.lock() = Some((period, self.group.clock.nanos()));
         self.event.set();
         true
     }
@@ -167,9 +164,7 @@ impl PollerSettings {
         log::info!(source = name, period:%; "{name}: the poller starts, with a period of {period}");
         let watched = source.clone();
         let report = Arc::new(move || watched.state.overran());
-        if let Some(thread) = &self.watchdog {
-            group.watch_on(thread);
-        }
+        self.watchdog.iter().for_each(|thread| group.watch_on(thread));
         let (threads, event) = (self.threads.unwrap_or_default(), Arc::clone(&state.event));
         let handle = group.start_one(&threads, polling, event, Some(report), on_stop)?;
         Ok((keys, Running::new(control, handle, self.grace)))

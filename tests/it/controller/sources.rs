@@ -263,7 +263,7 @@ fn a_detached_controller_still_waits_for_its_sources_and_resyncs_them() {
     listing.recv_timeout(LONG).unwrap();
     assert_eq!(
         handle.wait(&"other", Duration::ZERO),
-        Err(WaitError::Timeout),
+        Err(WaitError::NotSynced),
         "the poller has not handed over its key"
     );
     drop(go_on);

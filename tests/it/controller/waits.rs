@@ -329,7 +329,8 @@ fn the_last_initial_listing_wakes_a_wait_for_them() {
         let until = scope.spawn(|| handle.wait_synced(SECOND));
         clock.wait_for_sleepers(3 + 2);
         clock.advance(SECOND);
-        assert_eq!(until.join().unwrap(), Err(WaitError::Timeout));
+        assert_eq!(until.join().unwrap(), Err(WaitError::NotSynced));
+        assert_eq!(handle.wait(&"vm", Duration::ZERO), Err(WaitError::NotSynced));
         assert!(!waiting.is_finished());
         disks.synced();
         assert_eq!(waiting.join().unwrap(), Ok(()));

@@ -21,7 +21,7 @@ use homeostat::{
 use parking_lot::Mutex;
 
 use crate::stages::{PanicsInDisplay, SECOND};
-use crate::support::{HOUR, MS};
+use crate::support::{HOUR, MS, with_stop_hook};
 use crate::until::until;
 use homeostat::base::StartErrorKind;
 
@@ -68,16 +68,10 @@ fn noting(name: &'static str, notes: &Notes) -> Component {
     })
 }
 
-/// Returns a function that notes its begin, and its cancellation on the thread that stops it.
+/// Returns a component that notes its stop.
 fn noting_its_stop(name: &'static str, notes: &Notes) -> Component {
     let notes = Arc::clone(notes);
-    Component::function(name, move |cx: &Context| {
-        let notice = Arc::clone(&notes);
-        cx.on_cancel(move || notice.lock().push(format!("{name} is told"))).detach();
-        notes.lock().push(format!("{name} begins"));
-        cx.token().wait();
-        Ok::<_, Infallible>(())
-    })
+    with_stop_hook(name, move || notes.lock().push(format!("{name} is told")), bounded(0).1)
 }
 
 fn list(_: &Context) -> Result<[(Key, u32); 1], Infallible> {
@@ -194,10 +188,9 @@ fn components_added_during_the_start_come_after_the_earlier_ones() {
     manager.add(noting_its_stop("second", &notes)).unwrap();
     let running = manager.start().unwrap();
     assert_eq!(manager.status().doing, "running");
-    until("both components have started", || notes.lock().len() >= 2);
     manager.stop();
     running.join().unwrap();
-    assert_eq!(notes.lock()[2..], ["third is told", "second is told"]);
+    assert_eq!(*notes.lock(), ["third is told", "second is told"]);
 }
 
 /// After a stop during the start, the remaining components are not started.

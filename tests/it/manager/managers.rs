@@ -17,6 +17,7 @@ use homeostat::{
 use parking_lot::Mutex;
 
 use crate::stages::SECOND;
+use crate::support::with_stop_hook;
 use crate::until::until;
 
 type Key = &'static str;
@@ -42,31 +43,19 @@ fn components_are_stopped_in_reverse_without_waiting_for_each_other() {
     let notes = Arc::<Mutex<Vec<&str>>>::default();
     // The grace period does not end, because no time passes.
     let manager = Manager::builder().clock(ManualClock::new().clock()).build().unwrap();
-    let (begun, seen) = unbounded();
     let (go, gone) = bounded::<()>(0);
     for name in ["first", "second", "third"] {
-        let (notes, begun, gone) = (Arc::clone(&notes), begun.clone(), gone.clone());
-        let function = move |cx: &Context| {
-            let notice = Arc::clone(&notes);
-            let _noted = cx.on_cancel(move || notice.lock().push(name));
-            begun.send(())?;
-            let _ = gone.recv();
-            notes.lock().push("one ends");
-            Ok::<_, BoxError>(())
-        };
-        manager.add(Component::function(name, function)).unwrap();
+        let noted = Arc::clone(&notes);
+        manager.add(with_stop_hook(name, move || noted.lock().push(name), gone.clone())).unwrap();
     }
     let ended = Arc::clone(&notes);
     manager.at_end(move || ended.lock().push("the end"));
     let running = manager.start().unwrap();
-    for _ in 0..3 {
-        seen.recv().unwrap();
-    }
     manager.stop();
     until("three components have noted their stop", || notes.lock().len() >= 3);
     drop(go);
     running.join().unwrap();
-    assert_eq!(*notes.lock(), ["third", "second", "first", "one ends", "one ends", "one ends", "the end"]);
+    assert_eq!(*notes.lock(), ["third", "second", "first", "the end"]);
     assert_eq!(manager.status().doing, "ended");
 }
 

@@ -14,7 +14,7 @@ use homeostat::{
     Subscriber, Watch, WorkQueue, Workers,
 };
 
-use crate::support::{HOUR, SECOND, add_function};
+use crate::support::{HOUR, SECOND, with_stop_hook};
 use crate::until::until;
 
 const LONG: Duration = Duration::from_secs(60);
@@ -189,9 +189,9 @@ fn a_stop_that_takes_long_delays_no_other_removal() {
         stopping.send(()).unwrap();
         let _ = goes_on.recv();
     };
-    add_function(&manager, "busy", wait, unbounded().1);
-    add_function(&manager, "one", || {}, ended.clone());
-    add_function(&manager, "other", || {}, ended);
+    manager.add(with_stop_hook("busy", wait, unbounded().1)).unwrap();
+    manager.add(with_stop_hook("one", || {}, ended.clone())).unwrap();
+    manager.add(with_stop_hook("other", || {}, ended)).unwrap();
     let manager = &manager;
     thread::scope(|scope| {
         let busy = scope.spawn(|| manager.remove("busy", HOUR));
@@ -291,7 +291,7 @@ fn a_removal_that_comes_just_before_the_stop_of_the_manager_keeps_its_grace() {
         stopping.send(()).unwrap();
         let _ = may_stop.recv();
     };
-    add_function(&manager, "busy", wait, unbounded().1);
+    manager.add(with_stop_hook("busy", wait, unbounded().1)).unwrap();
     thread::scope(|scope| {
         scope.spawn(|| manager.remove("busy", HOUR).unwrap());
         stops.recv().unwrap();

@@ -13,7 +13,7 @@ use homeostat::{
 };
 use parking_lot::Mutex;
 
-use crate::support::{HOUR, SECOND, add_function};
+use crate::support::{HOUR, SECOND, with_stop_hook};
 use crate::until::until;
 
 #[expect(clippy::unnecessary_wraps, reason = "a reconciler returns a result")]
@@ -31,7 +31,7 @@ fn no_controller_takes_a_key_once_the_first_component_is_stopped() {
     handle.wait_synced(Duration::MAX).unwrap();
     let seen = Arc::new(Mutex::new(Vec::new()));
     let phases = Arc::clone(&seen);
-    add_function(&manager, "function", move || phases.lock().push(handle.status().phase), bounded(0).1);
+    manager.add(with_stop_hook("function", move || phases.lock().push(handle.status().phase), bounded(0).1)).unwrap();
     manager.stop();
     running.join().unwrap();
     assert_eq!(*seen.lock(), [ControllerPhase::Stopped]);
@@ -74,7 +74,7 @@ fn no_poller_lists_and_no_worker_runs_a_key_once_the_first_component_is_stopped(
             thread::yield_now();
         }
     };
-    add_function(&manager, "function", hook, bounded(0).1);
+    manager.add(with_stop_hook("function", hook, bounded(0).1)).unwrap();
     manager.stop();
     running.join().unwrap();
     assert_eq!(reports.try_iter().collect::<Vec<_>>(), [""; 0]);
@@ -92,14 +92,8 @@ fn a_watch_that_is_stopped_before_its_unsynced_controller_is_no_failure() {
     manager.add(controller).unwrap();
     // This function stands between the two. It delays the manager until the controller has noticed the end of its
     // watch, or has been stopped.
-    add_function(
-        &manager,
-        "function",
-        move || {
-            until("the controller is stopped", || handle.status().phase == ControllerPhase::Stopped);
-        },
-        bounded(0).1,
-    );
+    let hook = move || until("the controller is stopped", || handle.status().phase == ControllerPhase::Stopped);
+    manager.add(with_stop_hook("function", hook, bounded(0).1)).unwrap();
     manager.add(watch).unwrap();
     manager.stop();
     running.join().unwrap();
@@ -113,9 +107,9 @@ fn a_stop_that_takes_long_leaves_the_time_after_an_abort_whole() {
     let running = manager.start().unwrap();
     let start = clock.now();
     let (ends, ended) = bounded::<()>(0);
-    add_function(&manager, "slow to end", || {}, ended);
+    manager.add(with_stop_hook("slow to end", || {}, ended)).unwrap();
     let moved = clock.clone();
-    add_function(&manager, "function", move || moved.advance(10 * SECOND), bounded(0).1);
+    manager.add(with_stop_hook("function", move || moved.advance(10 * SECOND), bounded(0).1)).unwrap();
     running.abort();
     until("the manager waits or has ended", || {
         clock.next_alarm() == Some(start + 11 * SECOND) || running.run_status().phase == RunningPhase::Ended

@@ -62,6 +62,8 @@ fn the_compiler_explains_that_a_builder_is_not_built() {
     assert!(report.contains("note: call `.build()?` on a builder"), "{report}");
     let report = errors(&format!("{manager}.add(WorkerPool::builder().start().unwrap())"));
     assert!(report.contains("pass what runs to `Component::running`"), "{report}");
+    let report = errors(&format!("{manager}.add(Watch::<u32, u32>::push())"));
+    assert!(report.contains("a `Push` is not added: give its `.watch()` to a controller"), "{report}");
 }
 
 #[test]
