@@ -65,8 +65,8 @@ struct Leading {
     /// Cancelled when the elector must resign.
     cx: Context,
     event: Arc<AutoResetEvent>,
-    /// The callback that sets the event at the end of the term. Unregistered before the term is dropped, which gives the
-    /// leadership back.
+    /// The callback that sets the event at the end of the term. Unregistered before the term is dropped, which gives
+    /// the leadership back.
     wake: Option<OnCancel>,
     term: Option<Term>,
     /// Whether a loss of the term was reported.

@@ -225,9 +225,10 @@ impl Context {
     /// Calls `f` when the run is cancelled, or at once if it already is.
     ///
     /// Use it to unblock a socket or a child process. Dropping the guard unregisters `f`; see [`OnCancel`]. At the
-    /// deadline, at a stop of a function and at an abort, the callbacks have a thread of their own, one after the other.
-    /// A manager gives up a callback that blocks after its abort grace. If the system refuses the thread, the callbacks
-    /// run on the thread that cancels. At the end of a [term](Self::fence), they run on the thread that ends it.
+    /// deadline, at a stop of a function and at an abort, the callbacks have a thread of their own, one after the
+    /// other. A manager gives up a callback that blocks after its abort grace. If the system refuses the thread, the
+    /// callbacks run on the thread that cancels. At the end of a [term](Self::fence), they run on the thread that ends
+    /// it.
     ///
     /// If the guard outlives the run, an abort still calls `f`. A [detached](OnCancel::detach) callback ends with the
     /// run, unless a clone of the [`token`](Self::token) outlives the run.
