@@ -153,9 +153,7 @@ impl<K: Key + Sync + fmt::Debug> ControllerState<K> {
                     }
                 })),
                 on_cancel: Some(Box::new(move |key: &K| {
-                    if let Some(state) = cancelled.upgrade() {
-                        state.cancelled(key);
-                    }
+                    cancelled.upgrade().into_iter().for_each(|state| state.cancelled(key));
                 })),
                 on_forgotten: Some(Box::new(move |keys| {
                     if let Some(state) = forgotten.upgrade() {
@@ -169,9 +167,7 @@ impl<K: Key + Sync + fmt::Debug> ControllerState<K> {
             };
             let queue = queue.hooks(hooks).build();
             let resync_for_gates: ResyncForGates = Arc::new(move || {
-                if let Some(state) = resynced.upgrade() {
-                    state.request_chore(RESYNC_SELECTED);
-                }
+                resynced.upgrade().into_iter().for_each(|state| state.request_chore(RESYNC_SELECTED));
             });
             let gates = settings.gates.into_iter().map(|new| new(&queue, &resync_for_gates)).collect();
             Self {
@@ -309,12 +305,13 @@ impl<K: Key> ControllerState<K> {
     }
 
     pub(super) fn abort(&self) {
+        // Taken first: a cancelled run may end at once.
+        let part = self.end.part();
         self.stop();
         self.sources.for_each(|source| source.end(true));
         if let (Some(callbacks), Some(started)) = (self.abort.begin_cancel(), self.started.get()) {
             let here = self.clock.scheduler().is_some();
-            let (thread, part) = (control_thread(&self.name), self.end.part());
-            started.control.call_aside(here, &thread, callbacks, Box::new(part));
+            started.control.call_aside(here, &control_thread(&self.name), callbacks, Box::new(part));
         }
     }
 

@@ -139,21 +139,25 @@ impl ThreadGroup {
     /// Cancels a token, and runs its callbacks, which are user code, on a thread of their own: the caller may be a
     /// manager, which must be able to give up. In a simulation, runs them now.
     pub(crate) fn cancel_aside(self: &Arc<Self>, token: &CancellationToken) {
-        if let Some(callbacks) = token.begin_cancel() {
-            self.call_aside(self.clock.scheduler().is_some(), format!("{}-callbacks", self.name), callbacks);
-        }
+        self.call_aside(self.clock.scheduler().is_some(), format!("{}-callbacks", self.name), || token.begin_cancel());
     }
 
     /// Runs user code on a thread of its own, or now; see [`TaskWaker::call_aside`]. The group does not end before it,
-    /// unless it has ended already.
-    fn call_aside(self: &Arc<Self>, here: bool, thread: String, call: impl FnOnce() + Send + 'static) {
-        let Some(waker) = self.watchdog.get() else { return call() };
+    /// unless it has ended already. `begin` returns the code, and may let the threads of the group end.
+    fn call_aside<F: FnOnce() + Send + 'static>(
+        self: &Arc<Self>,
+        here: bool,
+        thread: String,
+        begin: impl FnOnce() -> Option<F>,
+    ) {
         let slot = WorkerSlot::new(thread);
         let attendance = (!self.end.is_empty()).then(|| Attendance::new(Arc::clone(self), Arc::clone(&slot)));
         let mut aside = self.aside.lock();
         aside.retain(|earlier| !earlier.has_left());
         aside.push(Arc::clone(&slot));
         drop(aside);
+        let Some(call) = begin() else { return };
+        let Some(waker) = self.watchdog.get() else { return call() };
         waker.call_aside(here, &slot.name, call, Box::new(attendance));
     }
 
@@ -312,12 +316,12 @@ impl Task for Watchdog {
         let here = self.group.clock.is_held();
         for slot in &self.group.slots {
             let thread = || format!("{}-deadline", slot.name);
-            if let Some(callbacks) = slot.expire(now).and_then(|token| token.begin_cancel()) {
-                self.group.call_aside(here, thread(), callbacks);
+            if let Some(token) = slot.expire(now) {
+                self.group.call_aside(here, thread(), || token.begin_cancel());
             }
             if let Some(overrun) = slot.overrun(now) {
                 let report = Arc::clone(&self.report);
-                self.group.call_aside(here, thread(), move || report(&overrun));
+                self.group.call_aside(here, thread(), || Some(move || report(&overrun)));
             }
         }
         if self.group.end.is_empty() { Next::Finished } else { Next::At(self.earliest(now)) }
