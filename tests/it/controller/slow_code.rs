@@ -8,7 +8,10 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use homeostat::base::Runnable;
 use homeostat::controller::ControllerBuilder;
-use homeostat::{Action, BoxError, Context, Controller, ControllerHandle, Key, Manager, Running, WorkerPool};
+use homeostat::{
+    Action, BoxError, Context, Controller, ControllerHandle, Enqueue, Key, Manager, Running, WorkQueue, WorkerPool,
+    Workers,
+};
 use homeostat_test_support::logs::Logs;
 
 use crate::support::MS;
@@ -155,6 +158,30 @@ fn a_slow_cancellation_of_a_run_delays_no_other_controller() {
     );
     vms.enqueue(1);
     stage.check(&["pool-0-deadline", "pool-1-deadline"]);
+}
+
+#[test]
+fn a_slow_cancellation_of_a_run_delays_no_other_deadline_of_workers() {
+    let ((enter, entered), (release, released), (report, cancelled)) = (unbounded(), unbounded::<()>(), unbounded());
+    let (slow, queue) = (Slow(enter, released), WorkQueue::new());
+    let reconcile = move |cx: &Context, key: &u32| -> Result<Action, BoxError> {
+        if *key == 1 {
+            slow.wait_in(cx);
+        } else {
+            cx.token().wait();
+            report.send(*key)?;
+        }
+        Ok(Action::requeue_after(MS))
+    };
+    let workers = Workers::new(reconcile).name("late").threads(2).reconcile_timeout(MS).start(&queue).unwrap();
+    queue.enqueue(1);
+    let thread = entered.recv().unwrap();
+    assert!(["late-0-deadline", "late-1-deadline"].contains(&thread.as_str()), "{thread}");
+    queue.enqueue(2);
+    // The second run begins after a delay, and its deadline is a new one.
+    assert_eq!([cancelled.recv(), cancelled.recv()], [Ok(2), Ok(2)]);
+    drop(release);
+    workers.shutdown(Duration::MAX).unwrap();
 }
 
 #[test]

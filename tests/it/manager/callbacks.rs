@@ -12,7 +12,7 @@ use homeostat::{
     Poller, Running, WorkQueue, Workers,
 };
 
-use crate::support::{HOUR, MS, SECOND};
+use crate::support::{HOUR, SECOND};
 use crate::until::until;
 
 /// A callback that reports its thread, and blocks until the test has ended.
@@ -210,28 +210,4 @@ fn a_manager_hears_of_a_lost_term_before_a_callback_of_the_elector() {
     let running = manager.start().unwrap();
     assert_eq!(stage.entered.recv().unwrap(), "manager-elector-0");
     assert_eq!(stage.gives_up(running, "manager-elector-0").component(), Some("elector"));
-}
-
-/// On the system clock: on a held one, a watchdog makes its calls itself.
-#[test]
-fn workers_cancel_a_run_at_its_deadline_while_a_callback_of_another_run_blocks() {
-    let stage = Stage::new();
-    let (block, queue) = (stage.block.clone(), WorkQueue::new());
-    let (cancelled, seen) = unbounded();
-    let reconcile = move |cx: &Context, key: &u32| -> Result<Action, BoxError> {
-        if *key == 1 {
-            block.wait_in(cx)?;
-        }
-        cx.token().wait();
-        cancelled.send(*key)?;
-        Ok(Action::await_change())
-    };
-    let workers = Workers::new(reconcile).name("late").threads(2).reconcile_timeout(MS).start(&queue).unwrap();
-    queue.enqueue(1);
-    stage.begins();
-    assert!(["late-0-deadline", "late-1-deadline"].contains(&stage.entered.recv().unwrap().as_str()));
-    queue.enqueue(2);
-    assert_eq!(seen.recv().unwrap(), 2);
-    drop(stage.release);
-    workers.shutdown(Duration::MAX).unwrap();
 }
