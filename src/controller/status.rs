@@ -12,7 +12,7 @@ use super::state::{ControllerState, RunConditions};
 use crate::base::group::{SeenRun, WorkerSlot};
 use crate::base::text::{OneLine, ShownKey};
 use crate::base::time::{Nanos, Rounded};
-use crate::queue::{Key, KeyState, QueueMetrics};
+use crate::queue::{Key, KeyState, QueueMetrics, Reasons};
 use crate::run::fence::Fence;
 use crate::run::gate::GateKey;
 use crate::run::metrics::{self, Histogram, WorkersMetrics};
@@ -159,6 +159,8 @@ pub struct ActiveRun {
     pub key: String,
     /// The name of the thread.
     pub thread: String,
+    /// The reasons of all requests that led to the run.
+    pub reasons: Reasons,
     /// The time since the start of the run.
     pub elapsed: Duration,
     /// The time from the start of the run to its deadline. `None` without a deadline.
@@ -224,10 +226,7 @@ impl<K: Key> ControllerState<K> {
 
     /// Sets the time of the next try as the queue knows it: a request may have changed it since the failure.
     fn with_next_try(&self, failed: FailedKey<K>) -> FailedKey<K> {
-        let next_try = match self.queue.state(&failed.key) {
-            KeyState::Delayed(due) => due,
-            _ => None,
-        };
+        let next_try = if let KeyState::Delayed(due) = self.queue.state(&failed.key) { due } else { None };
         FailedKey { next_try, ..failed }
     }
 
@@ -248,6 +247,7 @@ impl<K: Key + fmt::Debug> ControllerState<K> {
             run.goes_on().then(|| ActiveRun {
                 key: show(&key),
                 thread: run.slot.name.clone(),
+                reasons: Reasons::of_bits(run.reasons),
                 elapsed: now.since(run.since),
                 timeout: (run.deadline != Nanos::NEVER).then(|| run.deadline.since(run.since)),
                 overdue: run.slot.is_overdue(),

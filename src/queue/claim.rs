@@ -210,10 +210,7 @@ impl<K: Key> Claim<K> {
     /// (see [`WorkQueueBuilder::timing`](crate::queue::WorkQueueBuilder::timing)).
     #[must_use]
     pub fn queued_for(&self) -> Option<Duration> {
-        match self.taken.queued_for {
-            Nanos::NEVER => None,
-            Nanos(nanos) => Some(Duration::from_nanos(nanos)),
-        }
+        (self.taken.queued_for != Nanos::NEVER).then(|| Duration::from_nanos(self.taken.queued_for.0))
     }
 }
 

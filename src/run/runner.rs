@@ -111,7 +111,7 @@ pub(crate) trait RunHooks<K>: Send + Sync {
 /// A thread that serves one queue for some time.
 pub(crate) trait KeyTurn {
     /// Begins a run that the watchdog can see. `start` is [`Nanos::NEVER`] if it is not needed.
-    fn begin(&self, start: Nanos, deadline: Nanos, record: u32) -> Run<'_>;
+    fn begin(&self, start: Nanos, deadline: Nanos, record: u32, reasons: Reasons) -> Run<'_>;
 
     /// Returns the slot of the thread.
     fn slot(&self) -> &Arc<WorkerSlot>;
@@ -254,7 +254,7 @@ impl<K: Key + fmt::Debug, H: RunHooks<K>> Runner<K, H> {
         let deadline = runs.timeout.map_or(Nanos::NEVER, |timeout| start.after(timeout));
         cx.renew(deadline, call);
         let outcome = {
-            let _run = turn.begin(start, deadline, claim.record());
+            let _run = turn.begin(start, deadline, claim.record(), call.reasons);
             catch_unwind(AssertUnwindSafe(|| (runs.reconcile)(cx, claim.key())))
         };
         cx.end();

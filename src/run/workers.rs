@@ -15,7 +15,7 @@ use crate::base::sync::atomic::AtomicU64;
 use crate::base::task::{Next, Task};
 use crate::base::thread::ThreadOptions;
 use crate::base::time::Nanos;
-use crate::queue::{DequeueError, Key, QueueShared, WorkQueue};
+use crate::queue::{DequeueError, Key, QueueShared, Reasons, WorkQueue};
 
 /// Threads that take keys from one queue and call a [`Reconciler`] for each.
 ///
@@ -250,7 +250,7 @@ struct WorkerTurn<'a> {
 
 impl KeyTurn for WorkerTurn<'_> {
     #[inline]
-    fn begin(&self, _start: Nanos, deadline: Nanos, record: u32) -> Run<'_> {
+    fn begin(&self, _start: Nanos, deadline: Nanos, record: u32, _reasons: Reasons) -> Run<'_> {
         match deadline {
             Nanos::NEVER => Run::begin(self.slot),
             deadline => self.group.begin_until(self.slot, deadline, record),

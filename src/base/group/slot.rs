@@ -1,18 +1,18 @@
 //! The worker slot of one thread. It shows the thread's run to the watchdog.
 //!
 //! Runs are numbered. A run *begins* when `begun` becomes its number, and is over when `ended` becomes its number. A
-//! slot is busy while `begun` is ahead. Data of a run is either written before it begins (deadline, record) or carries
-//! its number (overdue mark, token), so that data of one run is never attributed to the next:
+//! slot is busy while `begun` is ahead. Data of a run is either written before it begins (start, reasons, deadline,
+//! record) or carries its number (overdue mark, token), so that data of one run is never attributed to the next:
 //!
 //! | written by | in this order |
 //! |---|---|
-//! | the slot's thread | deadline, record, `begun`; when the run is over, `ended` |
+//! | the slot's thread | start, reasons, deadline, record, `begun`; when the run is over, `ended` |
 //! | the watchdog | `expired`, when the deadline has passed; then `overdue`, after the [allowance](super::ALLOWANCE) |
 //! | the run, if it uses its token | the token and its number, under the lock |
 //!
 //! **Guarantees for readers.** All fields are stored with `Release` and read with `Acquire`. A reader first reads the
-//! number of a run from `begun`, then deadline and record, then `ended`. If `ended` is below the number, deadline and
-//! record belong to that run: a later run changes them only after `ended` has reached the number. (`ended` needs no
+//! number of a run from `begun`, then the other data, then `ended`. If `ended` is below the number, these data
+//! belong to that run: a later run changes them only after `ended` has reached the number. (`ended` needs no
 //! order for that. Its order lets a reader that sees the end of a run see the run's effects.)
 //!
 //! **Costs.** A run writes two numbers. A run with a deadline writes two more, and uses an atomic addition for `begun`
@@ -28,7 +28,7 @@ use super::ALLOWANCE;
 use crate::base::cancel::CancellationToken;
 use crate::base::sync::Mutex;
 use crate::base::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use crate::base::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use crate::base::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64};
 use crate::base::time::Nanos;
 
 /// The slot of one thread, and its current run.
@@ -51,6 +51,8 @@ pub(crate) struct WorkerSlot {
     record: AtomicU32,
     /// The start of the run, if recorded.
     since: AtomicU64,
+    /// The reasons for the run as bits, if its start is recorded.
+    reasons: AtomicU16,
     /// The number of the last run with a deadline that the watchdog has seen pass. Only the watchdog uses this.
     expired: AtomicU64,
     /// The number of the last overdue run: still active after the allowance.
@@ -87,6 +89,8 @@ pub(crate) struct SeenRun {
     /// The start of the run, if recorded.
     pub(crate) since: Nanos,
     pub(crate) deadline: Nanos,
+    /// The reasons for the run as bits, if its start is recorded.
+    pub(crate) reasons: u16,
     /// The queue's record of the run's key.
     pub(crate) record: u32,
 }
@@ -101,7 +105,7 @@ impl SeenRun {
     /// Returns the first run of a slot.
     #[cfg(all(test, loom))]
     pub(crate) fn first_of(slot: &Arc<WorkerSlot>) -> Self {
-        Self { slot: Arc::clone(slot), number: 1, since: Nanos::ZERO, deadline: Nanos::NEVER, record: 0 }
+        Self { slot: Arc::clone(slot), number: 1, since: Nanos::ZERO, deadline: Nanos::NEVER, reasons: 0, record: 0 }
     }
 
     /// Returns the number and the record.
@@ -121,6 +125,7 @@ impl WorkerSlot {
             planned: AtomicU64::new(Nanos::NEVER.0),
             record: AtomicU32::new(0),
             since: AtomicU64::new(0),
+            reasons: AtomicU16::new(0),
             expired: AtomicU64::new(0),
             overdue: AtomicU64::new(0),
             exposed: AtomicBool::new(false),
@@ -143,14 +148,14 @@ impl WorkerSlot {
     /// [`begin_until`](Self::begin_until) and [`end`](Self::end).
     #[inline]
     pub(super) fn begin(&self) {
-        let run = self.begun.load(Relaxed) + 1;
-        self.begun.store(run, Release);
+        self.begun.store(self.begun.load(Relaxed) + 1, Release);
     }
 
-    /// Records the start of the next run.
+    /// Records the start and the reasons of the next run.
     #[inline]
-    pub(crate) fn starts_at(&self, time: Nanos) {
+    pub(crate) fn starts_at(&self, time: Nanos, reasons: u16) {
         self.since.store(time.0, Release);
+        self.reasons.store(reasons, Release);
     }
 
     /// Begins a run.
@@ -217,8 +222,8 @@ impl WorkerSlot {
     pub(crate) fn look(self: &Arc<Self>) -> Option<SeenRun> {
         let number = self.begun.load(Acquire);
         let [since, deadline] = [&self.since, &self.deadline].map(|time| Nanos(time.load(Acquire)));
-        let record = self.record.load(Acquire);
-        (!self.is_over(number)).then(|| SeenRun { slot: Arc::clone(self), number, since, deadline, record })
+        let (record, reasons) = (self.record.load(Acquire), self.reasons.load(Acquire));
+        (!self.is_over(number)).then(|| SeenRun { slot: Arc::clone(self), number, since, deadline, reasons, record })
     }
 
     /// Returns how many runs have begun.

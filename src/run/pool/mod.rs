@@ -47,6 +47,7 @@ use crate::base::task::{Next, Task};
 use crate::base::thread::ThreadOptions;
 use crate::base::time::Nanos;
 use crate::base::wait::{WaiterCounts, Waiters};
+use crate::queue::Reasons;
 use crate::run::runner::KeyTurn;
 
 /// The work of a member.
@@ -314,8 +315,8 @@ pub(crate) struct PoolTurn<'a> {
 }
 
 impl KeyTurn for PoolTurn<'_> {
-    fn begin(&self, start: Nanos, deadline: Nanos, record: u32) -> Run<'_> {
-        self.slot.starts_at(start);
+    fn begin(&self, start: Nanos, deadline: Nanos, record: u32, reasons: Reasons) -> Run<'_> {
+        self.slot.starts_at(start, reasons.bits());
         self.pool.group.begin_until(self.slot, deadline, record)
     }
 

@@ -10,6 +10,7 @@ use crate::base::group::{SeenRun, ThreadGroup, ThreadGroupKind};
 use crate::base::sync::{Condvar, Mutex};
 use crate::base::thread::ThreadOptions;
 use crate::base::time::Nanos;
+use crate::queue::Reasons;
 use crate::run::runner::KeyTurn;
 
 /// A member that counts its remaining keys and its runs.
@@ -95,7 +96,7 @@ impl Job for Counted {
             if more {
                 turn.more();
             }
-            let run = turn.begin(Nanos::ZERO, Nanos::NEVER, 0);
+            let run = turn.begin(Nanos::ZERO, Nanos::NEVER, 0, Reasons::NONE);
             self.counts.lock().run += 1;
             self.begun.notify_all();
             self.wait_for(self.company);
@@ -302,9 +303,9 @@ struct Twice;
 
 impl Job for Twice {
     fn serve(&self, turn: &PoolTurn<'_>) {
-        drop(turn.begin(Nanos::ZERO, Nanos::NEVER, 0));
+        drop(turn.begin(Nanos::ZERO, Nanos::NEVER, 0, Reasons::NONE));
         if !turn.is_over() {
-            let run = turn.begin(Nanos::ZERO, Nanos::NEVER, 0);
+            let run = turn.begin(Nanos::ZERO, Nanos::NEVER, 0, Reasons::NONE);
             let state = turn.pool.state.lock();
             assert_eq!((state.busy, state.stuck), (1, 0), "one more may be at work in its place");
             drop((state, run));

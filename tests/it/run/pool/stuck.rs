@@ -4,7 +4,7 @@ use std::cell::RefCell;
 
 use homeostat::queue::KeyState;
 use homeostat::run::WorkerPoolBuilder;
-use homeostat::{EnqueueOutcome, Running, ThreadOptions};
+use homeostat::{EnqueueOutcome, Reasons, Running, ThreadOptions};
 use log::Level;
 use parking_lot::Condvar;
 
@@ -64,8 +64,9 @@ fn a_stuck_run_is_reported_keeps_its_key_and_has_its_thread_replaced() {
     running.sort_unstable_by_key(|run| run.key.clone());
     let seen: Vec<_> = running.iter().map(|run| (&*run.key, &*run.thread, run.elapsed, run.overdue)).collect();
     assert_eq!(seen, [("1", "stuck-pool-0", OVERRUN, true), ("2", "stuck-pool-1", Duration::ZERO, false)]);
-    // Its key stays claimed: a request is kept for later, and does not start a run.
-    assert_eq!(vms.enqueue(1), EnqueueOutcome::Rerun);
+    // Its key stays claimed: a request is kept for later, and does not start a run or change its reasons.
+    assert_eq!(vms.queue().because(Reasons::POLL).enqueue(1), EnqueueOutcome::Rerun);
+    assert_eq!(vms.status().running.iter().map(|run| run.reasons).collect::<Vec<_>>(), [Reasons::MANUAL; 2]);
     drop(second);
     assert_quiet(&clock, &runs, 1);
     assert!(matches!(vms.queue().state(&1), KeyState::Processing(_)));
