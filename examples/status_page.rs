@@ -87,7 +87,6 @@ fn objects() -> Result<ObjectApi, BoxError> {
             "<script>alert(1)</script> \u{202e}",
         ),
     ] {
-        let since = "2026-01-30T07:00:00Z";
         let mut site = json!({
             "apiVersion": "example.com/v1", "kind": "Site",
             "metadata": {
@@ -95,12 +94,13 @@ fn objects() -> Result<ObjectApi, BoxError> {
                 "annotations": {"example.com/note": "<b>not bold</b>", "example.com/long": long, "example.com/rtl": "שלום"},
             },
             "spec": {"title": name, "replicas": 3},
-            "status": {"conditions": [
-                {"type": "Ready", "status": ready, "reason": "Probe", "message": message, "lastTransitionTime": since},
-                {"type": "CertificateValid", "status": "True", "reason": long, "message": "", "lastTransitionTime": since},
-            ]},
         });
-        site["metadata"]["resourceVersion"] = client.create(&SITE, site.clone())?.resource_version().into();
+        site = client.create(&SITE, site)?.to_value();
+        let since = &site["metadata"]["creationTimestamp"];
+        site["status"] = json!({"conditions": [
+            {"type": "Ready", "status": ready, "reason": "Probe", "message": message, "lastTransitionTime": since},
+            {"type": "CertificateValid", "status": "True", "reason": long, "message": "", "lastTransitionTime": since},
+        ]});
         let site = client.update_status(&SITE, site)?;
         let about: DynamicObject = serde_json::from_value(site.to_value())?;
         let event = if ready == "True" { EventType::Normal } else { EventType::Warning };
