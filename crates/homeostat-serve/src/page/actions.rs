@@ -50,18 +50,30 @@ impl FormTokens {
     }
 }
 
-/// Adds the section of the last actions on these targets, if there were any. `is_read_only` says that the user may do
-/// no action of the page.
+/// Returns the name of a user for people.
+pub(super) fn shown_user(user: &str) -> &str {
+    if user.is_empty() { "anonymous" } else { user }
+}
+
+/// The rights of a user on a page.
+pub(super) struct UserRights {
+    /// The name of the user. Empty for an anonymous one.
+    pub(super) user: String,
+    /// The token for the forms.
+    pub(super) token: String,
+    /// Whether the program offers actions here.
+    pub(super) is_offered: bool,
+    /// Whether the user may do one of them.
+    pub(super) may_act: bool,
+}
+
+/// Adds the section of the last actions on these targets, if there were any.
 pub(super) fn section(
     past: &PastActions,
     out: &mut String,
     (now, today): (Instant, SystemTime),
-    is_read_only: bool,
     is_shown: impl Fn(&ActionTarget) -> bool,
 ) {
-    if is_read_only {
-        out.push_str("<p class=\"calm\">Read only: the program or your rights allow no actions here.</p>");
-    }
     let actions = past.last(MOST_ROWS, is_shown);
     if actions.is_empty() {
         return;
@@ -99,7 +111,7 @@ pub(super) fn section(
 pub(super) fn notice(
     past: &PastActions,
     out: &mut String,
-    (now, today): (Instant, SystemTime),
+    now: Instant,
     target: &ActionTarget,
     effect: impl FnOnce(&PastAction) -> (&'static str, String),
 ) {
@@ -109,14 +121,24 @@ pub(super) fn notice(
     // Writing to a `String` cannot fail.
     let _ = write!(
         out,
-        "<p class=\"notice\" role=\"status\"><b>{word}</b> {} {sentence} <small>{} ago</small></p>",
+        "<p class=\"notice\" role=\"status\"><b>{word}</b> {} {sentence} <small>requested at {}</small></p>",
         name(&last.user),
-        ago(today, now.saturating_duration_since(last.at))
+        time(last.time)
     );
 }
 
-/// Adds the buttons of these actions, each with its text.
-pub(super) fn buttons(out: &mut String, target: &ActionTarget, token: &str, actions: &[(UserAction, &str)]) {
+/// Adds the buttons of these actions, each with its text, or says why there are none.
+pub(super) fn buttons(out: &mut String, target: &ActionTarget, rights: &UserRights, actions: &[(UserAction, &str)]) {
+    let controller = name(&target.controller);
+    let refusal = match rights {
+        UserRights { is_offered: false, .. } => format!("the program does not offer them for {controller}"),
+        UserRights { may_act: false, user, .. } => format!("{} may not act on {controller}", name(shown_user(user))),
+        _ => String::new(),
+    };
+    if !refusal.is_empty() {
+        // Writing to a `String` cannot fail.
+        let _ = write!(out, "<p class=\"calm\">No actions: {refusal}.</p>");
+    }
     if actions.is_empty() {
         return;
     }
@@ -127,7 +149,7 @@ pub(super) fn buttons(out: &mut String, target: &ActionTarget, token: &str, acti
             out,
             "<form method=\"post\" action=\"{}\"><input type=\"hidden\" name=\"token\" value=\"{}\"><button>{text}</button></form>",
             path(&[&target.page_segments()[..], &[action.name()]].concat()),
-            Escaped(token)
+            Escaped(&rights.token)
         );
     }
     out.push_str("</div>");

@@ -54,7 +54,7 @@ impl Trouble {
         let suspension = Suspension::of_key(controller, key, data.past);
         Self {
             lasts: suspension.as_ref().map(|of| data.now().saturating_duration_since(of.since)),
-            next: ("wide", suspension.map_or_else(|| DASH.to_owned(), |of| of.next(false, data.times()))),
+            next: ("wide", suspension.map_or_else(|| DASH.to_owned(), |of| of.next(data.times()))),
             why: DASH.to_owned(),
             ..Self::new(PARKED, chip(ChipColour::Warn, "suspended"), &controller.name, key)
         }

@@ -3,20 +3,21 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use super::actions::buttons;
+use super::actions::{self, UserRights, buttons};
 use super::attention;
 use super::chart::{area, bars, marks};
+use super::clock_times::{happens, lasts};
 use super::controllers::{Scales, depth_of, phase, run_time_of, run_times};
 use super::data::{ChipColour, PageData, cell, chip, figure, heading, key_link, row_name, table};
 use super::escape::{line, name};
 use super::history::{HistorySample, Past, PastSamples};
-use super::key_page::{PageTime, when_taken};
+use super::key_page::PageTime;
 use super::past_actions::{ActionTarget, PastAction};
 use super::runs::{self, RunRows};
-use super::suspension::Suspension;
+use super::sources;
+use super::suspension::{Suspension, resume_effect, suspend_effect, when_taken};
 use super::tab::{Tab, TabLevel};
-use super::units::{ahead, count, date, minute, percent, rate, size, span, time};
-use super::{actions, sources};
+use super::units::{count, date, minute, percent, rate, size, span, time};
 use crate::status::UserAction;
 use homeostat::controller::{ControllerPhase, ControllerStatus};
 
@@ -25,12 +26,6 @@ const MOST_ROWS: usize = 50;
 
 /// The largest number of runs.
 const MOST_RUNS: usize = 25;
-
-/// The actions that a user may do, and the token for them.
-pub(super) struct Allowed {
-    pub(super) token: String,
-    pub(super) actions: Vec<UserAction>,
-}
 
 /// Returns the tab of the page.
 pub(super) fn tab(controller: &ControllerStatus, manager: &str) -> Tab {
@@ -48,7 +43,12 @@ pub(super) fn tab(controller: &ControllerStatus, manager: &str) -> Tab {
 }
 
 /// Returns the part of the page that changes.
-pub(super) fn live_part(controller: &ControllerStatus, data: &PageData<'_>, allowed: &Allowed, tab: &Tab) -> String {
+pub(super) fn live_part(
+    controller: &ControllerStatus,
+    data: &PageData<'_>,
+    (rights, allowed): (&UserRights, &[UserAction]),
+    tab: &Tab,
+) -> String {
     let mut out = String::new();
     // Writing to a `String` cannot fail.
     let _ = write!(
@@ -63,9 +63,9 @@ pub(super) fn live_part(controller: &ControllerStatus, data: &PageData<'_>, allo
     );
     let target = ActionTarget::controller(&controller.name);
     let times = (data.now(), data.status.time_of_day);
-    actions::notice(data.past, &mut out, times, &target, |past| effect(past, controller));
-    let texts = allowed.actions.iter().filter_map(|action| Some((*action, text(*action, controller)?)));
-    buttons(&mut out, &target, &allowed.token, &texts.collect::<Vec<_>>());
+    actions::notice(data.past, &mut out, data.now(), &target, |past| effect(past, controller));
+    let texts = allowed.iter().filter_map(|action| Some((*action, text(*action, controller)?)));
+    buttons(&mut out, &target, rights, &texts.collect::<Vec<_>>());
     figures(&mut out, controller, data);
     hour(&mut out, controller, data);
     running(&mut out, controller, data);
@@ -79,27 +79,20 @@ pub(super) fn live_part(controller: &ControllerStatus, data: &PageData<'_>, allo
     let remark = format!("the newest {}", data.remark("runs", recent.len().min(most), recent.len()));
     let rows = RunRows { controller: &controller.name, has_keys: true, runs: &recent, most, past: data.past };
     runs::section(&mut out, ("Last runs", &remark), &rows, times);
-    actions::section(data.past, &mut out, times, allowed.actions.is_empty(), |past| past.controller == controller.name);
+    actions::section(data.past, &mut out, times, |past| past.controller == controller.name);
     out.push_str("</main>");
     out
 }
 
 /// Returns the effect of an action on all keys, in a word and a sentence.
 fn effect(past: &PastAction, controller: &ControllerStatus) -> (&'static str, String) {
-    let active = match controller.running.len() {
-        0 => "",
-        _ => "; active runs continue",
-    };
-    match (past.action, when_taken(controller.phase)) {
-        (UserAction::Retry, None) => {
-            ("Queued.", "requested runs of all failed keys: they begin as threads become free".to_owned())
+    match past.action {
+        UserAction::Retry => {
+            let when = when_taken(controller.phase).unwrap_or("as threads become free");
+            ("Queued.", format!("requested runs of all failed keys: they begin {when}"))
         }
-        (UserAction::Retry, Some(when)) => ("Queued.", format!("requested runs of all failed keys: they begin {when}")),
-        (UserAction::Suspend, _) => {
-            ("Done.", format!("suspended this controller: no run starts before its resume{active}"))
-        }
-        (UserAction::Resume, None) => ("Done.", "resumed this controller".to_owned()),
-        (UserAction::Resume, Some(when)) => ("Done.", format!("resumed this controller; its runs begin {when}")),
+        UserAction::Suspend => ("Done.", suspend_effect("controller", controller.running.len())),
+        UserAction::Resume => ("Done.", resume_effect("controller", controller.phase)),
     }
 }
 
@@ -144,16 +137,17 @@ fn figures(out: &mut String, controller: &ControllerStatus, data: &PageData<'_>)
     let mut fact = |name: &str, value: String| {
         let _ = write!(out, "<div><dt>{name}</dt><dd>{value}</dd></div>");
     };
+    let today = data.status.time_of_day;
     if let Some(suspension) = Suspension::of_controller(controller, data.past) {
         fact("Suspended", suspension.since(data.times()));
     }
     if let Some((key, age)) = &controller.oldest_waiting {
-        fact("Waits longest", format!("{} <small>for {}</small>", key_link(&controller.name, key), data.ago(*age)));
+        fact("Waits longest", format!("{} for {}", key_link(&controller.name, key), lasts(today, *age)));
     }
     if let Some((key, due)) = &controller.next_due {
-        let rest = ahead(data.status.time_of_day, due.saturating_duration_since(data.now()));
+        let rest = due.saturating_duration_since(data.now());
         let suspension = Suspension::of_key(controller, key, data.past);
-        let next = suspension.map_or_else(|| format!("<small>in {rest}</small>"), |of| of.next(false, data.times()));
+        let next = suspension.map_or_else(|| happens(today, rest), |of| of.next(data.times()));
         fact("Due next", format!("{} {next}", key_link(&controller.name, key)));
     }
     fact(
@@ -236,7 +230,7 @@ fn running(out: &mut String, controller: &ControllerStatus, data: &PageData<'_>)
     for run in &runs[..shown] {
         row_name(out, key_link(&controller.name, &run.key));
         cell(out, "wide", "thread", name(&run.thread));
-        cell(out, "n", "for", data.ago(run.elapsed));
+        cell(out, "n", "for", lasts(data.status.time_of_day, run.elapsed));
         cell(out, "state", "state", if run.overdue { chip(ChipColour::Bad, "overdue") } else { String::new() });
         out.push_str("</tr>");
     }

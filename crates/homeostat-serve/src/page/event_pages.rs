@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::data::{ChipColour, DASH, cell, chip, heading, row_name, table};
 use super::escape::{lines, name};
-use super::object_parts::{age, object_path, referenced, text};
+use super::object_parts::{object_path, referenced, text, time_of};
 use homeostat_objects::{EventRecorder, Kind, SharedObject};
 
 /// Returns whether a kind is that of events.
@@ -53,7 +53,7 @@ pub(super) fn list(out: &mut String, events: &[SharedObject], remark: &str, page
         row_name(out, format_args!("<a href=\"{}\">{}</a>", object_path(page.kind, key), reason(event)));
         cell(out, "state", "type", type_chip(event));
         cell(out, "wide", "object", regarding(event, page));
-        cell(out, "n", "last seen", age(page.time, Some(last_seen(event))));
+        cell(out, "n", "last seen", time_of(page.time, Some(last_seen(event))));
         out.push_str("</tr>");
     }
     out.push_str("</tbody></table>");
@@ -74,7 +74,7 @@ pub(super) fn about(out: &mut String, event: &Value, page: EventPage<'_>) {
     fact("Regarding", regarding(event, page));
     fact("From", name(text(event, "reportingController")));
     fact("Count", super::units::count(count(event)));
-    fact("Last seen", format!("{} ago", age(page.time, Some(last_seen(event)))));
+    fact("Last seen", time_of(page.time, Some(last_seen(event))));
     out.push_str("</dl></section>");
 }
 

@@ -5,6 +5,7 @@ use std::time::{Instant, SystemTime};
 use http::{HeaderValue, Method, StatusCode, header};
 use percent_encoding::percent_decode_str;
 
+use super::actions::shown_user;
 use super::handler::refusal;
 use super::key_page::KeyStatus;
 use super::pages::StatusPages;
@@ -88,10 +89,7 @@ impl StatusPages {
         action: UserAction,
         (at, time): (Instant, SystemTime),
     ) {
-        let user = match &*request.user.name {
-            "" => "anonymous".to_owned(),
-            user => one_line(user),
-        };
+        let user = one_line(shown_user(&request.user.name));
         let (component, client, verb) = (self.name.as_str(), request.peer.ip().to_canonical(), action.name());
         let name = user.as_str();
         let (controller, key) = (target.controller.as_str(), target.key.as_deref().map(one_line));

@@ -4,13 +4,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use http::{HeaderValue, Method, StatusCode, header};
 
-use super::controller_page::Allowed;
+use super::actions::UserRights;
 use super::data::PageData;
 use super::escape::plain;
 use super::key_page::{KeyStatus, PageTime};
 use super::object_pages::ObjectPage;
 use super::pages::StatusPages;
 use super::past_actions::ActionTarget;
+use super::search::SearchText;
 use super::shell::{live_part, protect, whole_page};
 use super::tab::Tab;
 use super::{
@@ -21,8 +22,8 @@ use crate::access::{Access, AccessRequest, AccessTarget, Authorizer, UserInfo};
 use crate::api::{KindCount, ObjectApi};
 use crate::http::{Handler, IncomingRequest, Reply, canonical_path};
 use crate::status::{
-    CONTENT_TYPE, CheckKind, CheckResult, FailureReasons, ProcessFacts, RecentRun, UserAction, all_ok, metrics_text,
-    reply_to_group, reply_to_one, status_json,
+    BegunRun, CONTENT_TYPE, CheckKind, CheckResult, FailureReasons, ProcessFacts, RecentRun, UserAction, all_ok,
+    metrics_text, reply_to_group, reply_to_one, status_json,
 };
 use homeostat::manager::Manager;
 use homeostat::rt::{one_line, panic_message};
@@ -132,7 +133,7 @@ impl StatusPages {
         };
         let (live, ready) = (self.run_checks(CheckKind::Live, manager), self.run_checks(CheckKind::Ready, manager));
         let (process, version) = (ProcessFacts::read(), self.version.as_deref());
-        let requester = |controller: &str, run: &RecentRun, previous: Option<&RecentRun>| {
+        let requester = |controller: &str, run: BegunRun<'_>, previous: Option<&RecentRun>| {
             Some(self.past_actions.request_of(controller, run, previous)?.user)
         };
         let (status, runs) = (manager.status(), &self.history.runs);
@@ -177,7 +178,7 @@ impl StatusPages {
             if let Some(server) = &self.server {
                 traffic::section(&mut live, &server.vitals, self.history.refused_logins());
             }
-            actions::section(&self.past_actions, &mut live, (data.now(), data.status.time_of_day), false, |_| true);
+            actions::section(&self.past_actions, &mut live, data.times(), |_| true);
             live.push_str("</main>");
             page(request, StatusCode::OK, &tab, live)
         })
@@ -193,15 +194,17 @@ impl StatusPages {
             };
             let tab = controller_page::tab(controller, manager.name());
             let target = ActionTarget::controller(name);
-            let known = self.history.runs.controls(name).is_some();
-            let all = UserAction::ALL.into_iter().filter(|_| known);
-            let allowed = Allowed {
-                token: self.tokens.of(&request.user.name),
-                actions: all.filter(|action| self.may_act(&request.user, &target, *action)).collect(),
-            };
-            let live = controller_page::live_part(controller, data, &allowed, &tab);
+            let is_offered = self.history.runs.controls(name).is_some();
+            let mut actions = if is_offered { UserAction::ALL.to_vec() } else { Vec::new() };
+            actions.retain(|action| self.may_act(&request.user, &target, *action));
+            let rights = self.rights(&request.user, is_offered, !actions.is_empty());
+            let live = controller_page::live_part(controller, data, (&rights, &actions), &tab);
             page(request, StatusCode::OK, &tab, live)
         })
+    }
+
+    fn rights(&self, user: &UserInfo, is_offered: bool, may_act: bool) -> UserRights {
+        UserRights { user: user.name.clone(), token: self.tokens.of(&user.name), is_offered, may_act }
     }
 
     /// Returns the page of a key.
@@ -219,10 +222,10 @@ impl StatusPages {
         let target = ActionTarget::key(controller, shown);
         let mut actions = key.actions();
         actions.retain(|(action, _)| self.may_act(&request.user, &target, *action));
-        let token = self.tokens.of(&request.user.name);
+        let rights = self.rights(&request.user, key.control().is_some(), !actions.is_empty());
         let objects = self.objects_of(&request.user, shown);
         let past = &self.past_actions;
-        let live = key_page::live_part(controller, &key, &page_time, (&token, &actions), past, &objects, &tab);
+        let live = key_page::live_part(controller, &key, &page_time, (&rights, &actions), past, &objects, &tab);
         page(request, StatusCode::OK, &tab, live)
     }
 
@@ -244,16 +247,17 @@ impl StatusPages {
     }
 
     fn search(&self, request: &IncomingRequest, manager: &Manager) -> Reply {
-        let text = request.parameter("q").unwrap_or_default();
-        let found = search::find(manager, &self.history.runs, search::contains(text));
+        let shown = request.parameter("q").unwrap_or_default();
+        let text = SearchText::new(shown);
+        let found = search::find(manager, &self.history.runs, |name| text.is_in(name));
         let objects = self.objects.as_ref().filter(|api| api.client().capabilities().local).map(|api| {
             let mut kinds = api.stored_kinds();
             kinds.retain(|kind| self.may_list(&request.user, kind));
-            search::find_objects(&*api.client(), &kinds, text)
+            search::find_objects(&*api.client(), &kinds, &text)
         });
-        let tab = Tab::plain(format!("{text} · search · {}", manager.name()));
+        let tab = Tab::plain(format!("{shown} · search · {}", manager.name()));
         self.with_data(request, manager, |data| {
-            let live = search::live_part(data, text, &found, objects.as_deref().unwrap_or_default(), &tab);
+            let live = search::live_part(data, &text, &found, objects.as_deref().unwrap_or_default(), &tab);
             page(request, StatusCode::OK, &tab, live)
         })
     }
@@ -295,8 +299,8 @@ impl StatusPages {
         let events = EventRecorder::KIND;
         let target = AccessTarget::objects(events.group(), events.plural(), key.namespace(), "");
         let has_events = api.kinds().contains(&events) && self.may(user, "list", target);
-        let (text, path) = (key.to_string(), |of: &str, key: &str| ["keys", of, key].map(str::to_owned));
-        let mut keys = search::find(manager, &self.history.runs, |name| name == text);
+        let path = |of: &str, key: &str| ["keys", of, key].map(str::to_owned);
+        let mut keys = search::find_of_object(manager, &self.history.runs, &key);
         keys.retain(|(of, key), _| self.may(user, "get", AccessTarget::Path(canonical_path(&path(of, key)))));
         let (live, exists) = object_page.object(&key, &keys, has_events, &tab);
         page(request, if exists { StatusCode::OK } else { StatusCode::NOT_FOUND }, &tab, live)

@@ -5,19 +5,21 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use super::actions;
-use super::actions::buttons;
+use super::actions::{self, UserRights, buttons};
+use super::clock_times::{clock_time, happened, happens, lasts};
 use super::data::{ChipColour, chip, controller_link};
 use super::escape::{key, line, lines, name, plain, segment};
 use super::known_keys::{MOST_VISITED, visit_keys};
 use super::object_parts::object_link;
 use super::past_actions::{ActionTarget, PastAction, PastActions};
 use super::runs::{self, RunRows};
-use super::suspension::{Suspension, failed_chips, is_suspended};
+use super::suspension::{
+    AFTER_RESUME, Suspension, after_resume_and, failed_chips, is_suspended, resume_effect, suspend_effect, when_taken,
+};
 use super::tab::{Tab, TabLevel};
-use super::units::{self, ago, ahead, date, size, span, time};
-use crate::status::{Control, RecentRun, RunLogs, UserAction};
-use homeostat::controller::{ActiveRun, ControllerPhase, ControllerStatus, FailedKey, RunOutcome};
+use super::units::{ago, size, span, time};
+use crate::status::{BegunRun, Control, RecentRun, RunLogs, UserAction};
+use homeostat::controller::{ActiveRun, ControllerPhase, ControllerStatus, FailedKey};
 use homeostat::manager::Manager;
 use homeostat::queue::{KeyState, PendingRerun};
 use homeostat_objects::{Kind, ObjectKey};
@@ -55,6 +57,13 @@ pub(super) struct KeyStatus {
     recent_runs: Vec<Arc<RecentRun>>,
     /// Acts on the key, if users may.
     control: Option<Control>,
+}
+
+/// The last known error of a key.
+pub(super) struct LastError<'a> {
+    pub(super) error: &'a str,
+    /// The run with the error, if the key has succeeded since.
+    pub(super) recovered_from: Option<&'a RecentRun>,
 }
 
 /// Why a key is unknown.
@@ -133,10 +142,14 @@ impl KeyStatus {
     /// Returns the actions that make sense now.
     pub(super) fn actions(&self) -> Vec<(UserAction, &'static str)> {
         let suspension = if self.suspended { (UserAction::Resume, "Resume") } else { (UserAction::Suspend, "Suspend") };
-        let text = match (&self.running, &self.failed) {
-            (Some(_), _) => "Run again afterwards",
-            (None, Some(_)) => "Retry now",
-            (None, None) => "Run now",
+        let text = match (&self.running, &self.failed, self.suspension.is_some()) {
+            (Some(_), _, true) => "Run again after resume",
+            (Some(run), ..) if run.overdue => "Run again if this run ever ends",
+            (Some(_), ..) => "Run again afterwards",
+            (None, Some(_), true) => "Retry after resume",
+            (None, Some(_), false) => "Retry now",
+            (None, None, true) => "Run after resume",
+            (None, None, false) => "Run now",
         };
         let retry = (UserAction::Retry, text);
         if self.control.is_none() { Vec::new() } else { vec![retry, suspension] }
@@ -150,10 +163,19 @@ impl KeyStatus {
         }
     }
 
-    /// Returns the last known error, and whether the key still fails.
-    pub(super) fn last_error(&self) -> Option<(&str, bool)> {
-        let failed = self.failed.as_ref().map(|failed| (failed.error.as_str(), true));
-        failed.or_else(|| self.recent_runs.iter().rev().find_map(|run| Some((run.outcome.error()?, false))))
+    /// Returns the last run that has ended, if it is known.
+    pub(super) fn last_run(&self) -> Option<&RecentRun> {
+        self.recent_runs.last().map(AsRef::as_ref)
+    }
+
+    /// Returns the last known error.
+    pub(super) fn last_error(&self) -> Option<LastError<'_>> {
+        if let Some(failed) = &self.failed {
+            return Some(LastError { error: &failed.error, recovered_from: None });
+        }
+        let (place, run) = self.recent_runs.iter().enumerate().rfind(|(_, run)| run.outcome.error().is_some())?;
+        let has_recovered = self.recent_runs[place..].iter().any(|later| later.is_success());
+        Some(LastError { error: run.outcome.error()?, recovered_from: has_recovered.then_some(run) })
     }
 
     /// Returns the tab of the page.
@@ -175,15 +197,15 @@ pub(super) fn live_part(
     controller: &str,
     status: &KeyStatus,
     page_time: &PageTime<'_>,
-    (token, allowed): (&str, &[(UserAction, &str)]),
+    (rights, allowed): (&UserRights, &[(UserAction, &str)]),
     past: &PastActions,
     objects: &[(Kind, ObjectKey)],
     tab: &Tab,
 ) -> String {
     let mut out = header(controller, &status.key, page_time, &status.chips(), tab);
     let target = ActionTarget::key(controller, &status.key);
-    actions::notice(past, &mut out, page_time.times(), &target, |past| effect(past, status, page_time));
-    buttons(&mut out, &target, token, allowed);
+    actions::notice(past, &mut out, page_time.now, &target, |past| effect(past, status, page_time));
+    buttons(&mut out, &target, rights, allowed);
     out.push_str("<dl class=\"about\">");
     for (kind, object) in objects {
         let _ = write!(out, "<div><dt>Object</dt><dd>{} {}</dd></div>", name(kind.name()), object_link(kind, object));
@@ -191,12 +213,21 @@ pub(super) fn live_part(
     about(&mut out, controller, status, page_time, past);
     out.push_str("</dl>");
     let newest: Vec<_> = status.recent_runs.iter().rev().cloned().collect();
-    let remark = ("Last runs", "of the last 512 runs and 256 failures of the controller");
+    let remark = ("Last runs", &*kept());
     let rows = RunRows { controller, has_keys: false, runs: &newest, most: newest.len(), past };
     runs::section(&mut out, remark, &rows, page_time.times());
-    actions::section(past, &mut out, page_time.times(), allowed.is_empty(), |past| *past == target);
+    actions::section(past, &mut out, page_time.times(), |past| *past == target);
     out.push_str("</main>");
     out
+}
+
+/// Describes which runs are kept.
+fn kept() -> String {
+    let [failed, others, failing] = [RecentRun::MOST_FAILED, RecentRun::MOST, RecentRun::MOST_FAILING].map(size);
+    format!(
+        "those among the last {failed} failed and {others} other runs of the controller, and the first failure since \
+         the last success, for {failing} keys"
+    )
 }
 
 /// Returns the changing part of an unknown key's page.
@@ -264,35 +295,34 @@ fn about(out: &mut String, controller: &str, status: &KeyStatus, page_time: &Pag
         let _ = write!(out, "<div><dt>{name}</dt><dd>{value}</dd></div>");
     };
     if let Some(run) = &status.running {
-        fact("Now", &format!("runs for {} on {}", ago(time, run.elapsed), name(&run.thread)));
+        fact("Now", &format!("runs for {} on {}", lasts(time, run.elapsed), name(&run.thread)));
         fact("Deadline", &deadline(run, time));
-        fact("Why it began", &began(status, page_time, run.elapsed));
+        fact("Why it began", &began(controller, run, status, page_time, past));
     }
     if let Some((age, is_oldest)) = status.waits {
-        fact("Waits", &format!("{} {}", if is_oldest { "for" } else { "for at most" }, ago(time, age)));
+        let words = if is_oldest { "for" } else { "for at most" };
+        fact("Waits", &format!("{words} {}", lasts(time, age)));
     }
-    if let Some(last) = status.recent_runs.last() {
-        let ended = ago(time, now.saturating_duration_since(last.started).saturating_sub(last.took));
+    if let Some(last) = status.last_run() {
+        let ended = happened(time, last.ended_ago(now));
         let previous = status.recent_runs.iter().nth_back(1);
-        let request = past.request_of(controller, last, previous.map(AsRef::as_ref));
-        fact("Last run", &format!("{}, ended {ended} ago", runs::why(last, request.as_ref())));
+        let request = past.request_of(controller, last.into(), previous.map(AsRef::as_ref));
+        let why = runs::why(last.reasons, request.as_ref());
+        fact("Last run", &format!("{} at {ended}; why it began: {why}", runs::ended_as(last)));
     }
     fact("Next run", &next(status, page_time));
     if let Some(failed) = &status.failed {
-        let lasts = ago(time, now.saturating_duration_since(failed.failing_since));
+        let lasts = lasts(time, now.saturating_duration_since(failed.failing_since));
         let tries = if failed.failures == 1 { "1 try" } else { &format!("{} tries in a row", failed.failures) };
         fact("Fails", &format!("for {lasts}, {tries}"));
         let failures = status.recent_runs.iter().rev().take_while(|run| !run.is_success());
         let first = failures.filter(|run| run.outcome.error().is_some()).last();
-        let failure = |ago: Duration, error: String| {
-            let at = time.checked_sub(ago).map(|at| format!("{} {}", date(at), units::time(at))).unwrap_or_default();
-            format!("{at} <small>{} ago</small>{error}", units::ago(time, ago))
-        };
+        let failure = |ago: Duration, error: String| happened(time, ago) + &error;
         let error = format!("<pre>{}</pre>", lines(&failed.error));
         fact("Last failure", &failure(now.saturating_duration_since(failed.since), error));
         if let Some(first) = first.filter(|_| failed.failures > 1) {
             let title = if first.attempt == 1 { "First failure" } else { "First known failure" };
-            let ago = now.saturating_duration_since(first.started).saturating_sub(first.took);
+            let ago = first.ended_ago(now);
             let error = first.outcome.error().unwrap_or_default();
             let is_same = error == failed.error;
             let error =
@@ -305,73 +335,57 @@ fn about(out: &mut String, controller: &str, status: &KeyStatus, page_time: &Pag
 /// Describes the deadline of an active run.
 fn deadline(run: &ActiveRun, time: SystemTime) -> String {
     let Some(timeout) = run.timeout else { return "none: the controller has no timeout".to_owned() };
-    let of = format!("<small>{} after its start</small>", span(timeout));
+    let of = format!("{} after its start", span(timeout));
     match run.elapsed.checked_sub(timeout) {
-        Some(late) if run.overdue => format!(
-            "<b class=\"bad\">passed by {}</b> {of} – the run ignores its cancellation; only a restart of the program ends it",
-            ago(time, late)
-        ),
-        Some(_) => format!("passed just now {of}"),
-        None => format!("in {} {of}", ahead(time, timeout.saturating_sub(run.elapsed))),
+        Some(late) if run.overdue => {
+            let at = time.checked_sub(late).map(|at| format!(" at {}", clock_time(time, at))).unwrap_or_default();
+            format!(
+                "<b class=\"bad\">passed{at}</b> <small>{} ago, {of}</small> – the run ignores its cancellation; only a \
+                 restart of the program ends it",
+                ago(time, late)
+            )
+        }
+        Some(_) => format!("passed just now <small>{of}</small>"),
+        None => format!("{}<small>, {of}</small>", happens(time, timeout.saturating_sub(run.elapsed))),
     }
 }
 
-/// How much later than asked for a run may begin to count as the one that the previous run asked for.
-const SLACK: Duration = Duration::from_secs(1);
-
-/// Describes why an active run began, as far as requests of people and the end of the previous run tell, in the words
-/// of [`runs::why`]. All reasons of a run are known when it ends.
-fn began(status: &KeyStatus, page_time: &PageTime<'_>, elapsed: Duration) -> String {
+/// Describes why an active run began, and the end of the previous one.
+fn began(
+    controller: &str,
+    run: &ActiveRun,
+    status: &KeyStatus,
+    page_time: &PageTime<'_>,
+    past: &PastActions,
+) -> String {
     let now = page_time.now;
-    let is_before = |request: &&PastAction| now.saturating_duration_since(request.at) >= elapsed;
-    if let Some(request) = status.request.as_ref().filter(is_before) {
-        return format!("requested by {} <small>at {}</small>", name(&request.user), time(request.time));
-    }
-    let unknown = "not known before the run ends <small>";
-    let Some(previous) = status.recent_runs.last() else {
-        return format!("{unknown}no earlier run of the key is known</small>");
+    let previous = status.last_run();
+    let request = past.request_of(controller, BegunRun::active(run, now), previous);
+    let why = runs::why(run.reasons, request.as_ref());
+    let at = request.map(|request| format!("at {}; ", time(request.time))).unwrap_or_default();
+    let Some(previous) = previous else {
+        return format!("{why} <small>{at}no earlier run of the key is known</small>");
     };
-    let since_end = now.saturating_duration_since(previous.started).saturating_sub(previous.took);
-    let idle = since_end.saturating_sub(elapsed);
-    let is_due = |after: Duration| idle >= after && idle < after.saturating_add(SLACK);
-    match (&previous.outcome, previous.retry_after) {
-        (RunOutcome::Failed(_), Some(after)) if is_due(after) => {
-            format!("retry, {} after the failed run", span(idle))
-        }
-        (RunOutcome::Requeued(after), _) if is_due(*after) => {
-            format!("requeue, {} after the previous run", span(*after))
-        }
-        _ => format!("{unknown}it began {} after the previous run, which {}</small>", span(idle), ended(previous)),
-    }
-}
-
-fn ended(run: &RecentRun) -> String {
-    match &run.outcome {
-        RunOutcome::Failed(error) => format!("failed: {}", line(error)),
-        _ => format!("ended: {}", line(&run.result())),
-    }
-}
-
-/// Returns when a controller in this phase starts to take keys. `None` if it takes them now.
-pub(super) fn when_taken(phase: ControllerPhase) -> Option<&'static str> {
-    match phase {
-        ControllerPhase::Running => None,
-        ControllerPhase::Syncing => Some("once the first listings of the controller have completed"),
-        ControllerPhase::Standby => Some("once this process leads"),
-        ControllerPhase::Suspended => Some("after the resume of the controller"),
-        _ => Some("never: the controller has stopped"),
-    }
+    let idle = span(previous.ended_ago(now).saturating_sub(run.elapsed));
+    let error = previous.outcome.error().map(|error| format!(": {}", line(error))).unwrap_or_default();
+    format!(
+        "{why} <small>{at}it began {idle} after the previous run, which {}{error}</small>",
+        runs::ended_as(previous)
+    )
 }
 
 /// Returns the effect of an action on the key, in a word and a sentence.
 fn effect(past: &PastAction, status: &KeyStatus, page_time: &PageTime<'_>) -> (&'static str, String) {
-    let of_controller = when_taken(status.phase).map(|when| format!("; its runs begin {when}")).unwrap_or_default();
     match past.action {
-        UserAction::Suspend => {
-            let active = if status.running.is_some() { "; the active run continues" } else { "" };
-            ("Done.", format!("suspended this key: no run starts before its resume{active}"))
+        UserAction::Suspend => ("Done.", suspend_effect("key", status.running.is_some().into())),
+        UserAction::Resume => {
+            let effect = match (&status.running, &status.suspension) {
+                (Some(_), _) => "resumed this key: it runs now".to_owned(),
+                (None, None) => format!("resumed this key: it runs {}", next(status, page_time)),
+                (None, Some(_)) => resume_effect("key", status.phase),
+            };
+            ("Done.", effect)
         }
-        UserAction::Resume => ("Done.", format!("resumed this key{of_controller}")),
         UserAction::Retry => {
             let since = page_time.now.saturating_duration_since(past.at);
             let last = status.recent_runs.last().filter(|run| run.ended().is_none_or(|end| end >= past.at));
@@ -380,7 +394,10 @@ fn effect(past: &PastAction, status: &KeyStatus, page_time: &PageTime<'_>) -> (&
                 _ if status.suspension.is_some() => ("Queued.", "it begins after resume".to_owned()),
                 (None, KeyState::Idle | KeyState::Delayed(_), Some(last)) => {
                     let word = if last.outcome.error().is_some() { "Still failing." } else { "Done." };
-                    (word, format!("it has ended: {}", line(&last.result())))
+                    let ended = last.ended_ago(page_time.now);
+                    let at =
+                        page_time.time.checked_sub(ended).map(|at| format!(" at {}", clock_time(page_time.time, at)));
+                    (word, format!("it {}{}", runs::ended_as(last), at.unwrap_or_default()))
                 }
                 _ => ("Queued.", format!("it begins {}", next(status, page_time))),
             };
@@ -392,17 +409,24 @@ fn effect(past: &PastAction, status: &KeyStatus, page_time: &PageTime<'_>) -> (&
 /// Describes when the key runs next.
 fn next(status: &KeyStatus, page_time: &PageTime<'_>) -> String {
     if let Some(suspension) = &status.suspension {
-        let condition = match status.state {
-            KeyState::Idle if status.request.is_none() => ", once it changes or is requested",
-            KeyState::Processing(PendingRerun::None) => ", if the active run asks for it",
-            _ => "",
+        let due = if let KeyState::Delayed(due) = status.state { due } else { None };
+        let named = if status.failed.is_some() { "its retry time " } else { "" };
+        let when = match status.state {
+            _ if status.request.is_some() => AFTER_RESUME.to_owned(),
+            KeyState::Idle => format!("{AFTER_RESUME}, once it changes or is requested"),
+            KeyState::Processing(PendingRerun::None) => format!("{AFTER_RESUME}, if the active run asks for it"),
+            _ => after_resume_and(due, named, page_time.times()),
         };
-        return suspension.next_if(status.request.is_some(), condition, page_time.times());
+        return suspension.next_when(&when, status.request.as_ref(), page_time.times());
     }
     let at = |due: Option<Instant>| match due {
         Some(due) if due <= page_time.now => "now".to_owned(),
-        Some(due) => format!("in {}", ahead(page_time.time, due.saturating_duration_since(page_time.now))),
+        Some(due) => happens(page_time.time, due.saturating_duration_since(page_time.now)),
         None => "not before it is resumed or requested".to_owned(),
+    };
+    let active = match &status.running {
+        Some(run) if run.overdue => "the active run, if it ever ends",
+        _ => "the active run",
     };
     match status.state {
         KeyState::Ready(priority) => {
@@ -411,8 +435,8 @@ fn next(status: &KeyStatus, page_time: &PageTime<'_>) -> String {
         }
         KeyState::Delayed(due) => at(due),
         KeyState::Processing(PendingRerun::None) => "as the active run decides".to_owned(),
-        KeyState::Processing(PendingRerun::At(due)) => format!("after the active run, {}", at(due)),
-        KeyState::Processing(_) => "right after the active run: the key was requested meanwhile".to_owned(),
+        KeyState::Processing(PendingRerun::At(due)) => format!("after {active}, {}", at(due)),
+        KeyState::Processing(_) => format!("right after {active}: the key was requested meanwhile"),
         _ => "at its next change or request".to_owned(),
     }
 }

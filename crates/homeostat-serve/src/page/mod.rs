@@ -4,6 +4,7 @@ mod actions;
 mod attention;
 mod chart;
 mod checks;
+mod clock_times;
 mod controller_page;
 mod controllers;
 mod data;

@@ -10,7 +10,7 @@ use super::data::{
 };
 use super::escape::{line, lines, name, path};
 use super::event_pages::{self, EventPage, count, is_events, last_seen, type_chip};
-use super::object_parts::{age, object_link, readiness, referenced, text};
+use super::object_parts::{age, long_age, object_link, readiness, referenced, text, time_of};
 use super::search::FoundKeys;
 use super::tab::Tab;
 use super::units::size;
@@ -165,9 +165,9 @@ impl ObjectPage<'_> {
         fact("Namespace", name(object.namespace()));
         let keys = keys.keys().map(|(of, key)| format!("{} of {}", key_link(of, key), controller_link(of)));
         fact("Keys", keys.collect::<Vec<_>>().join(", "));
-        fact("Age", age(self.time, metadata["creationTimestamp"].as_str()));
+        fact("Age", long_age(self.time, metadata["creationTimestamp"].as_str()));
         if let Some(since) = metadata["deletionTimestamp"].as_str() {
-            fact("Deletion", format!("requested {} ago", age(self.time, Some(since))));
+            fact("Deletion", format!("requested at {}", time_of(self.time, Some(since))));
         }
         fact("Finalizers", object.finalizers().map(name).collect::<Vec<_>>().join(", "));
         let observed = object.pointer("/status/observedGeneration").and_then(ValueRef::as_i64);
@@ -178,7 +178,12 @@ impl ObjectPage<'_> {
         let owners = object
             .owner_references()
             .map(|owner| referenced(self.kinds, [&owner.api_version, &owner.kind, object.namespace(), &owner.name]));
-        fact("Owners", owners.collect::<Vec<_>>().join(", "));
+        let owners: Vec<_> = owners.collect();
+        match owners.len() {
+            0 => fact("Owner", "none".to_owned()),
+            1 => fact("Owner", owners.concat()),
+            _ => fact("Owners", owners.join(", ")),
+        }
         for (title, field) in [("Labels", "labels"), ("Annotations", "annotations")] {
             let pairs = metadata[field].as_object().into_iter().flatten();
             let pairs = pairs.map(|(key, value)| {
@@ -201,7 +206,7 @@ impl ObjectPage<'_> {
             row_name(out, name(text(condition, "type")));
             cell(out, "state", "status", status_of(condition));
             cell(out, "wide", "reason", name(text(condition, "reason")));
-            cell(out, "n", "since", age(self.time, condition["lastTransitionTime"].as_str()));
+            cell(out, "n", "since", time_of(self.time, condition["lastTransitionTime"].as_str()));
             cell(
                 out,
                 "why",
@@ -240,7 +245,7 @@ impl ObjectPage<'_> {
                 for event in events.iter().take(MOST_EVENTS) {
                     row_name(out, name(text(event, "reason")));
                     cell(out, "state", "type", type_chip(event));
-                    cell(out, "n", "last seen", age(self.time, Some(last_seen(event))));
+                    cell(out, "n", "last seen", time_of(self.time, Some(last_seen(event))));
                     cell(out, "n", "count", count(event));
                     cell(out, "wide", "from", name(text(event, "reportingController")));
                     cell(

@@ -1,10 +1,11 @@
 //! Small parts of the pages about objects.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
 use serde_json::Value;
 
+use super::clock_times::{happened, lasts};
 use super::data::{ChipColour, DASH, chip};
 use super::escape::{name, path};
 use super::units::ago;
@@ -67,9 +68,23 @@ pub(super) fn text<'a>(value: &'a Value, field: &str) -> &'a str {
     value[field].as_str().unwrap_or_default()
 }
 
+/// Returns the time since a timestamp.
+fn time_since(now: SystemTime, since: Option<&str>) -> Option<Duration> {
+    let since = since.and_then(|since| since.parse::<Timestamp>().ok()).map(SystemTime::from);
+    since.and_then(|since| now.duration_since(since).ok())
+}
+
 /// Returns the time since a timestamp, as HTML.
 pub(super) fn age(now: SystemTime, since: Option<&str>) -> String {
-    let since = since.and_then(|since| since.parse::<Timestamp>().ok()).map(SystemTime::from);
-    let age = since.and_then(|since| now.duration_since(since).ok());
-    age.map_or_else(|| DASH.to_owned(), |age| ago(now, age))
+    time_since(now, since).map_or_else(|| DASH.to_owned(), |age| ago(now, age))
+}
+
+/// Returns the time since a timestamp and its clock time, as HTML.
+pub(super) fn long_age(now: SystemTime, since: Option<&str>) -> String {
+    time_since(now, since).map_or_else(|| DASH.to_owned(), |age| lasts(now, age))
+}
+
+/// Returns the clock time of a timestamp and the time since then, as HTML.
+pub(super) fn time_of(now: SystemTime, at: Option<&str>) -> String {
+    time_since(now, at).map_or_else(|| DASH.to_owned(), |age| happened(now, age))
 }

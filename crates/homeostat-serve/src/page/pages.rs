@@ -89,7 +89,7 @@ use homeostat::run::BoxError;
 /// |---|---|
 /// | `name`, `phase` | its name; `syncing`, `standby`, `suspended`, `running` or `stopped` |
 /// | `maxConcurrentReconciles` | the limit on active runs |
-/// | `running` | the active runs: `key`, `thread`, `ageSeconds`, `timeoutSeconds` (from the start of the run to its deadline), `overdue` |
+/// | `running` | the active runs: `key`, `thread`, `reasons`, `requestedBy`, `ageSeconds`, `timeoutSeconds` (from the start of the run to its deadline), `overdue` |
 /// | `queue` | `depth`, `high`, `normal`, `low`, `delayed`, `processing`, `adds` |
 /// | `oldestWaiting` | `key`, `ageSeconds` |
 /// | `nextDue` | the delayed key that is due first: `key`, `inSeconds` |
@@ -99,8 +99,12 @@ use homeostat::run::BoxError;
 /// | `failing`, `parked` | the oldest first: `key`, `error`, `tries`, `failingForSeconds`, `lastTryAgoSeconds`, `nextTryInSeconds` (null: never, or now) |
 /// | `suspendedForSeconds` | how long the controller has been suspended |
 /// | `suspended`, `suspensions` | the suspended keys; the same with `key`, `forSeconds` |
-/// | `recentRuns` | the newest last: `key`, `reasons`, `requestedBy` (a person), `try`, `queuedSeconds`, `startedAgoSeconds`, `tookSeconds`, `thread`, `result`, `error`, `againInSeconds` |
+/// | `recentRuns` | the newest last: `key`, `reasons`, `requestedBy` (a person), `try` (its number since the last success), `queuedSeconds`, `startedAgoSeconds`, `tookSeconds`, `thread`, `result`, `error`, `againInSeconds` |
 /// | `sources` | its sources |
+///
+/// The `reasons` of a run are those of [`Reasons`](homeostat::queue::Reasons), separated by commas, or `none`. In place
+/// of `manual`, a run has the reason `enqueued` if the program asked for it, and `requested` if a person did so on a
+/// page.
 ///
 /// A source: `name`, `synced`, `listings`, `failures`, `failuresInARow`, `failingForSeconds`, `lastError`,
 /// `listingForSeconds`, `overdue`, `undecodable`, `undecodableError`.

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant, SystemTime};
 
 use super::escape::path;
-use crate::status::{RecentRun, UserAction};
+use crate::status::{BegunRun, RecentRun, UserAction};
 use crate::sync::Mutex;
 use homeostat::queue::Reasons;
 
@@ -88,20 +88,20 @@ impl PastActions {
     pub(super) fn request_of(
         &self,
         controller: &str,
-        run: &RecentRun,
+        run: BegunRun<'_>,
         previous: Option<&RecentRun>,
     ) -> Option<PastAction> {
         if !run.reasons.contains(Reasons::MANUAL) {
             return None;
         }
         let has_failed = previous.is_some_and(|previous| previous.outcome.error().is_some());
-        let queued = run.started.checked_sub(run.queued_for);
+        let queued = run.queued_for.and_then(|queued_for| run.started.checked_sub(queued_for));
         let since = match previous {
             // A request during the previous run is of this run.
             Some(previous) => previous.started.checked_add(Duration::from_nanos(1)),
             None => queued.and_then(|queued| queued.checked_sub(SLACK)),
         };
-        let mut requests = self.requests(&ActionTarget::key(controller, &run.key), has_failed, since);
+        let mut requests = self.requests(&ActionTarget::key(controller, run.key), has_failed, since);
         requests.retain(|request| request.at <= run.started);
         // Without the previous run, an early request may be of that one. The last one before the wait is of this run.
         let before = requests.iter().filter(|request| queued.is_none_or(|queued| request.at <= queued)).count();

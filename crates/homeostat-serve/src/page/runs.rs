@@ -1,14 +1,16 @@
 //! The section of the last runs of a key or of a controller.
 
+use std::fmt::Write;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use super::data::{ChipColour, DASH, cell, chip, detail, heading, key_link, row_name, table};
-use super::escape::{line, name};
+use super::data::{ChipColour, cell, chip, detail, heading, key_link, row_name, table};
+use super::escape::name;
 use super::past_actions::{PastAction, PastActions};
-use super::units::{self, span, time_of_day};
-use crate::status::RecentRun;
+use super::units::{self, count, span, time_of_day};
+use crate::status::{RecentRun, reason_words};
 use homeostat::controller::RunOutcome;
+use homeostat::queue::Reasons;
 
 /// The runs of a section.
 pub(super) struct RunRows<'a> {
@@ -43,13 +45,13 @@ pub(super) fn section(
     table(out, "runs", "Last runs, the newest first", &heads);
     for (number, run) in runs.iter().enumerate().take(most) {
         let previous = runs[number + 1..].iter().find(|previous| previous.key == run.key);
-        let request = past.request_of(controller, run, previous.map(AsRef::as_ref));
+        let request = past.request_of(controller, (&**run).into(), previous.map(AsRef::as_ref));
         let ago = now.saturating_duration_since(run.started);
         let began = time.checked_sub(ago).map(time_of_day).unwrap_or_default();
         let shown = format!("{began} <small>{} ago</small>", units::ago(time, ago));
         row_name(out, if has_keys { key_link(controller, &run.key) } else { shown.clone() });
         cell(out, "state", "result", result(run));
-        cell(out, "", "why", why(run, request.as_ref()));
+        cell(out, "", "why", why(run.reasons, request.as_ref()));
         if has_keys {
             cell(out, "wide", "began", shown);
         }
@@ -63,23 +65,41 @@ pub(super) fn section(
         };
         cell(out, "why", "error or next", end);
         out.push_str("</tr>");
+        let missing = if has_keys { 0 } else { missing_tries(run, previous.map(AsRef::as_ref)) };
+        if missing > 0 {
+            let tries = if missing == 1 { "1 older try is" } else { &format!("{} older tries are", count(missing)) };
+            // Writing to a `String` cannot fail.
+            let _ =
+                write!(out, "<tr><td class=\"full calm\" colspan=\"{}\">{tries} no longer kept</td></tr>", heads.len());
+        }
     }
     out.push_str("</tbody></table></section>");
 }
 
 /// Returns why a run began, as HTML. `request` is the person's request for it.
-pub(super) fn why(run: &RecentRun, request: Option<&PastAction>) -> String {
-    let reasons = run.reasons.to_string();
-    if run.reasons.is_empty() {
-        return DASH.to_owned();
+pub(super) fn why(reasons: Reasons, request: Option<&PastAction>) -> String {
+    if reasons.is_empty() {
+        return "not told by the program".to_owned();
     }
-    let manual = match request {
-        Some(request) => format!("requested by {}", name(&request.user)),
-        None => "enqueued".to_owned(),
-    };
-    let words =
-        reasons.split(", ").map(|reason| if reason == "manual" { manual.clone() } else { line(reason).to_string() });
-    words.collect::<Vec<_>>().join(", ")
+    let manual = request.map(|request| format!("requested by {}", name(&request.user)));
+    reason_words(reasons, manual.as_deref().unwrap_or("enqueued"))
+}
+
+/// Returns how a run ended, in words that tell a failure from a success.
+pub(super) fn ended_as(run: &RecentRun) -> &'static str {
+    match run.outcome {
+        RunOutcome::Succeeded | RunOutcome::Requeued(_) => "succeeded",
+        RunOutcome::Failed(_) if run.retry_after.is_none() => "failed and was parked",
+        RunOutcome::Failed(_) => "failed",
+        RunOutcome::Aborted => "was aborted",
+        _ => "ended",
+    }
+}
+
+/// Returns how many tries of a key since its last success are missing between a run and the previous kept one.
+fn missing_tries(run: &RecentRun, previous: Option<&RecentRun>) -> u64 {
+    let before = previous.filter(|previous| !previous.is_success()).map_or(0, |previous| previous.attempt);
+    run.attempt.saturating_sub(before).saturating_sub(1).into()
 }
 
 fn result(run: &RecentRun) -> String {

@@ -1,23 +1,26 @@
 //! The search for keys, controllers, sources and objects by a part of their names.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
+use std::fmt::{Debug, Write};
 use std::ops::ControlFlow;
 
+use super::clock_times::happened;
 use super::controllers::phase;
 use super::data::{DASH, PageData, cell, controller_link, detail, heading, key_link, remark, row_name, table};
 use super::escape::{name, plain, segment, source_name};
 use super::event_pages::is_events;
-use super::key_page::KeyStatus;
+use super::key_page::{KeyStatus, LastError};
 use super::known_keys::{MOST_VISITED, visit_keys};
 use super::object_parts::{object_link, readiness};
-use super::sources;
+use super::suspension::is_suspended;
 use super::tab::Tab;
-use super::units::size;
+use super::units::{ago, size};
+use super::{runs, sources};
 use crate::status::RunLogs;
+use homeostat::base::StartError;
 use homeostat::manager::Manager;
-use homeostat::queue::KeyState;
-use homeostat_objects::{Client, Kind, Query, SharedObject};
+use homeostat::queue::{Key, KeyState};
+use homeostat_objects::{Client, Kind, ObjectKey, Query, SharedObject};
 
 /// The largest number of results without a request for all.
 const MOST_ROWS: usize = 100;
@@ -29,49 +32,100 @@ pub(super) type FoundKeys = BTreeMap<(String, String), KeyState>;
 pub(super) fn find(manager: &Manager, runs: &RunLogs, is_wanted: impl Fn(&str) -> bool) -> FoundKeys {
     let mut found = FoundKeys::new();
     for controller in manager.controllers() {
-        let mut add = |shown: String, state: &dyn Fn() -> KeyState| {
-            if is_wanted(plain(&shown)) {
-                found.entry((controller.name.clone(), shown)).or_insert_with(state);
-            }
-        };
-        visit_keys(manager, &controller.name, |key| {
-            add(format!("{key:?}"), &|| (key.state_reader())());
-            ControlFlow::Continue(())
-        });
-        runs.of(&controller.name).iter().for_each(|run| add(run.key.clone(), &|| run.key_state()));
+        visit_wanted(manager, &controller.name, &is_wanted, &mut found);
+        add_recent(runs, &controller.name, &is_wanted, &mut found);
     }
     found
 }
 
-/// Returns a test for names that contain a text. Letters match in both cases. No name contains an empty text.
-pub(super) fn contains(text: &str) -> impl Fn(&str) -> bool {
-    let text = text.trim().to_lowercase();
-    move |name| !text.is_empty() && name.to_lowercase().contains(&text)
-}
-
-/// Returns the stored objects of these kinds whose names contain a text. Kinds that cannot be listed have none.
-pub(super) fn find_objects(client: &dyn Client, kinds: &[Kind], text: &str) -> Vec<(Kind, SharedObject)> {
-    let is_wanted = contains(text);
-    let wanted = text.trim().to_lowercase();
-    let of_kind = |kind: &Kind| -> Vec<(Kind, SharedObject)> {
-        let objects = client.list(kind, &Query::all()).map(|list| list.items).unwrap_or_default();
-        objects.into_iter().filter(|object| is_wanted(object.name())).map(|object| (kind.clone(), object)).collect()
-    };
-    let mut found: Vec<_> = kinds.iter().flat_map(of_kind).collect();
-    found.sort_by_key(|(kind, object)| (is_events(kind), distance(&wanted, object.name())));
+/// Returns the known keys with the name of an object. Keys that are texts or keys of objects are looked up, however
+/// many keys a controller has.
+pub(super) fn find_of_object(manager: &Manager, runs: &RunLogs, key: &ObjectKey) -> FoundKeys {
+    let (mut found, text) = (FoundKeys::new(), key.to_string());
+    let is_wanted = |name: &str| name == text;
+    for controller in manager.controllers() {
+        let name = controller.name;
+        match state_of(manager, &name, key).or_else(|_| state_of(manager, &name, &text)) {
+            Ok(Some((shown, state))) => drop(found.insert((name.clone(), shown), state)),
+            Ok(None) => {}
+            Err(_) => visit_wanted(manager, &name, &is_wanted, &mut found),
+        }
+        add_recent(runs, &name, &is_wanted, &mut found);
+    }
     found
 }
 
-/// Returns how far a name is from a text in lower case: an exact match, the begin of the name, or a part of it.
-fn distance(wanted: &str, name: &str) -> u8 {
-    let name = name.to_lowercase();
-    if name == wanted { 0 } else { 2 - u8::from(name.starts_with(wanted)) }
+/// Returns a key of this controller as `Debug` formats it, and its state. `None` if the controller does not know it.
+/// Fails if the keys of the controller have another type.
+fn state_of<K: Key + Sync + Debug>(
+    manager: &Manager,
+    controller: &str,
+    key: &K,
+) -> Result<Option<(String, KeyState)>, StartError> {
+    let handle = manager.controller::<K>(controller)?;
+    let (shown, state) = (format!("{key:?}"), handle.queue().state(key));
+    let is_parked = || handle.parked().iter().any(|failed| failed.key == *key);
+    let is_known = state != KeyState::Idle || is_parked() || is_suspended(&handle.status(), &shown);
+    Ok(is_known.then_some((shown, state)))
+}
+
+/// Adds the wanted keys among those that a page looks at.
+fn visit_wanted(manager: &Manager, controller: &str, is_wanted: &impl Fn(&str) -> bool, found: &mut FoundKeys) {
+    visit_keys(manager, controller, |key| {
+        let shown = format!("{key:?}");
+        if is_wanted(plain(&shown)) {
+            found.entry((controller.to_owned(), shown)).or_insert_with(|| (key.state_reader())());
+        }
+        ControlFlow::Continue(())
+    });
+}
+
+/// Adds the wanted keys among those of the recent runs.
+fn add_recent(runs: &RunLogs, controller: &str, is_wanted: &impl Fn(&str) -> bool, found: &mut FoundKeys) {
+    for run in runs.of(controller).iter().filter(|run| is_wanted(plain(&run.key))) {
+        found.entry((controller.to_owned(), run.key.clone())).or_insert_with(|| run.key_state());
+    }
+}
+
+/// The text of a search. Letters match in both cases. No name contains an empty text.
+pub(super) struct SearchText<'a> {
+    shown: &'a str,
+    /// In lower case, without spaces around it.
+    wanted: String,
+}
+
+impl<'a> SearchText<'a> {
+    pub(super) fn new(text: &'a str) -> Self {
+        Self { shown: text, wanted: text.trim().to_lowercase() }
+    }
+
+    /// Returns whether a name contains the text.
+    pub(super) fn is_in(&self, name: &str) -> bool {
+        !self.wanted.is_empty() && name.to_lowercase().contains(&self.wanted)
+    }
+
+    /// Returns how far a name is from the text: an exact match, the begin of the name, or a part of it.
+    fn distance(&self, name: &str) -> u8 {
+        let name = name.to_lowercase();
+        if name == self.wanted { 0 } else { 2 - u8::from(name.starts_with(&self.wanted)) }
+    }
+}
+
+/// Returns the stored objects of these kinds whose names contain a text. Kinds that cannot be listed have none.
+pub(super) fn find_objects(client: &dyn Client, kinds: &[Kind], text: &SearchText<'_>) -> Vec<(Kind, SharedObject)> {
+    let of_kind = |kind: &Kind| -> Vec<(Kind, SharedObject)> {
+        let objects = client.list(kind, &Query::all()).map(|list| list.items).unwrap_or_default();
+        objects.into_iter().filter(|object| text.is_in(object.name())).map(|object| (kind.clone(), object)).collect()
+    };
+    let mut found: Vec<_> = kinds.iter().flat_map(of_kind).collect();
+    found.sort_by_key(|(kind, object)| (is_events(kind), text.distance(object.name())));
+    found
 }
 
 /// Returns the part of the page that changes.
 pub(super) fn live_part(
     data: &PageData<'_>,
-    text: &str,
+    text: &SearchText<'_>,
     found: &FoundKeys,
     objects: &[(Kind, SharedObject)],
     tab: &Tab,
@@ -84,9 +138,9 @@ pub(super) fn live_part(
          <main id=\"main\">",
         tab.attributes(),
         name(&data.status.name),
-        name(text),
+        name(text.shown),
     );
-    let query = segment(text);
+    let query = segment(text.shown);
     let most = data.most(MOST_ROWS);
     let of = |id: &str, shown: usize, all: usize| {
         remark(shown, all, &if data.all { String::new() } else { format!("?q={query}&amp;all=1#{id}") })
@@ -102,9 +156,8 @@ pub(super) fn live_part(
             size(MOST_VISITED)
         );
     } else {
-        let wanted = text.trim().to_lowercase();
         let mut found: Vec<_> = found.iter().collect();
-        found.sort_by_key(|((_, key), _)| distance(&wanted, plain(key)));
+        found.sort_by_key(|((_, key), _)| text.distance(plain(key)));
         keys(&mut out, data, &found[..found.len().min(most)]);
     }
     out.push_str("</section>");
@@ -130,13 +183,13 @@ pub(super) fn live_part(
 }
 
 /// Adds the controllers and sources whose names contain a text.
-fn parts(out: &mut String, data: &PageData<'_>, text: &str) {
-    let (is_wanted, status) = (contains(text), data.status);
-    let controllers: Vec<_> = status.controllers.iter().filter(|of| is_wanted(&of.name)).collect();
+fn parts(out: &mut String, data: &PageData<'_>, text: &SearchText<'_>) {
+    let status = data.status;
+    let controllers: Vec<_> = status.controllers.iter().filter(|of| text.is_in(&of.name)).collect();
     let of_controllers =
         status.controllers.iter().flat_map(|of| of.sources.iter().map(move |source| (Some(of), source)));
     let sources = status.sources.iter().map(|source| (None, source)).chain(of_controllers);
-    let sources: Vec<_> = sources.filter(|(_, source)| is_wanted(&source.name)).collect();
+    let sources: Vec<_> = sources.filter(|(_, source)| text.is_in(&source.name)).collect();
     if controllers.is_empty() && sources.is_empty() {
         return;
     }
@@ -165,19 +218,37 @@ fn parts(out: &mut String, data: &PageData<'_>, text: &str) {
 }
 
 fn keys(out: &mut String, data: &PageData<'_>, found: &[(&(String, String), &KeyState)]) {
-    table(out, "", "Keys", &[("", "key"), ("", "state"), ("", "controller"), ("why", "last error")]);
+    let heads =
+        [("", "key"), ("", "state"), ("", "controller"), ("", "last result"), ("n", "when"), ("why", "last error")];
+    table(out, "", "Keys", &heads);
     let mut recent = BTreeMap::new();
+    let today = data.status.time_of_day;
     for ((controller, key), state) in found {
-        let runs = recent.entry(controller).or_insert_with(|| data.history.runs.of(controller));
+        let known = recent.entry(controller).or_insert_with(|| data.history.runs.of(controller));
         let status = data.status.controllers.iter().find(|status| status.name == *controller);
-        let status = status.map(|status| KeyStatus::new(status, runs, key, **state, data.past));
+        let status = status.map(|status| KeyStatus::new(status, known, key, **state, data.past));
+        let last = status.as_ref().and_then(KeyStatus::last_run);
         row_name(out, key_link(controller, key));
         cell(out, "state", "state", status.as_ref().map_or_else(|| DASH.to_owned(), KeyStatus::chips));
         cell(out, "", "controller", controller_link(controller));
+        cell(out, "", "last result", last.map_or(DASH, |last| runs::ended_as(last)));
+        cell(
+            out,
+            "n",
+            "when",
+            last.map_or_else(|| DASH.to_owned(), |last| happened(today, last.ended_ago(data.now()))),
+        );
+        let id = format!("key {controller} {key}");
         // An error of the past stays visible, in a muted colour.
-        let (error, fails) = status.as_ref().and_then(KeyStatus::last_error).unwrap_or_default();
-        let class = if fails { "why" } else { "why none" };
-        cell(out, class, "last error", detail(&format!("key {controller} {key}"), error));
+        let (class, error) = match status.as_ref().and_then(KeyStatus::last_error) {
+            Some(LastError { error, recovered_from: None }) => ("why", detail(&id, error)),
+            Some(LastError { error, recovered_from: Some(run) }) => (
+                "why none",
+                format!("recovered; {} ago: {}", ago(today, run.ended_ago(data.now())), detail(&id, error)),
+            ),
+            None => ("why", String::new()),
+        };
+        cell(out, class, "last error", error);
         out.push_str("</tr>");
     }
     out.push_str("</tbody></table>");

@@ -2,11 +2,25 @@
 
 use std::time::{Instant, SystemTime};
 
+use super::clock_times::clock_time;
 use super::data::{ChipColour, DASH, PageData, chip};
 use super::escape::name;
 use super::past_actions::{ActionTarget, PastAction, PastActions, SLACK};
 use super::units::{ahead, time};
 use homeostat::controller::{ControllerPhase, ControllerStatus, FailedKey};
+
+/// When a suspended key runs next.
+pub(super) const AFTER_RESUME: &str = "after resume";
+
+/// Returns when a suspended key runs next if its delay ends at this time. `named` tells what the delay is.
+pub(super) fn after_resume_and(due: Option<Instant>, named: &str, (now, today): (Instant, SystemTime)) -> String {
+    let rest = due.map(|due| due.saturating_duration_since(now)).filter(|rest| !rest.is_zero());
+    let due = rest.and_then(|rest| today.checked_add(rest));
+    due.map_or_else(
+        || AFTER_RESUME.to_owned(),
+        |due| format!("{AFTER_RESUME}, not before {named}{}", clock_time(today, due)),
+    )
+}
 
 /// The suspension of a key. Either the key or its controller is suspended.
 pub(super) struct Suspension {
@@ -36,26 +50,32 @@ impl Suspension {
         Some(Self::new(since, &ActionTarget::controller(&controller.name), past))
     }
 
-    /// Describes the next run, as HTML. `is_requested` says whether a person has asked for it meanwhile. `condition`
-    /// must hold too.
-    pub(super) fn next_if(&self, is_requested: bool, condition: &str, times: (Instant, SystemTime)) -> String {
-        let begin = if is_requested { "requested" } else { "suspended" };
-        let of = if self.of_controller { "the controller is suspended, " } else { "" };
-        format!("{begin} – runs after resume{condition} <small>{of}{}</small>", self.since(times))
+    /// Describes the next run, as HTML. `when` names its time, and `request` is a person's request for it.
+    pub(super) fn next_when(&self, when: &str, request: Option<&PastAction>, times: (Instant, SystemTime)) -> String {
+        let of = if self.of_controller { "the controller is " } else { "" };
+        let request = request.map(|request| format!("; {}", self.requested(request))).unwrap_or_default();
+        format!("{when} <small>{of}suspended {}{request}</small>", self.since(times))
     }
 
-    /// Describes the next run, as HTML.
-    pub(super) fn next(&self, is_requested: bool, times: (Instant, SystemTime)) -> String {
-        self.next_if(is_requested, "", times)
+    /// Describes the next run, which nobody has requested, as HTML.
+    pub(super) fn next(&self, times: (Instant, SystemTime)) -> String {
+        self.next_when(AFTER_RESUME, None, times)
     }
 
     /// Describes the next run in a row of a table. That the controller is suspended is said once, above.
-    fn next_in_row(&self, is_requested: bool, times: (Instant, SystemTime)) -> String {
-        match (self.of_controller, is_requested) {
-            (true, true) => "requested – runs after resume".to_owned(),
-            (true, false) => "suspended – runs after resume".to_owned(),
-            (false, _) => self.next(is_requested, times),
+    fn next_in_row(&self, when: &str, request: Option<&PastAction>, times: (Instant, SystemTime)) -> String {
+        match (self.of_controller, request) {
+            (true, Some(request)) => format!("{when} <small>{}</small>", self.requested(request)),
+            (true, None) => when.to_owned(),
+            (false, _) => self.next_when(when, request, times),
         }
+    }
+
+    /// Names a request for a run, with its person if another one has suspended the key.
+    fn requested(&self, request: &PastAction) -> String {
+        let is_same = self.by.as_ref().is_some_and(|by| by.user == request.user);
+        let by = if is_same { String::new() } else { format!(" by {}", name(&request.user)) };
+        format!("run requested at {}{by}", time(request.time))
     }
 
     /// Returns since when and by whom, as HTML.
@@ -64,6 +84,33 @@ impl Suspension {
         let by = self.by.as_ref().map_or_else(|| "the program".to_owned(), |by| name(&by.user));
         format!("since {since}, by {by}")
     }
+}
+
+/// Returns when a controller in this phase starts to take keys. `None` if it takes them now.
+pub(super) fn when_taken(phase: ControllerPhase) -> Option<&'static str> {
+    match phase {
+        ControllerPhase::Running => None,
+        ControllerPhase::Syncing => Some("once the first listings of the controller have completed"),
+        ControllerPhase::Standby => Some("once this process leads"),
+        ControllerPhase::Suspended => Some("after the resume of the controller"),
+        _ => Some("never: the controller has stopped"),
+    }
+}
+
+/// Returns the effect of suspending this key or controller, with this number of active runs.
+pub(super) fn suspend_effect(what: &str, active: usize) -> String {
+    let active = match active {
+        0 => "",
+        1 => "; the active run continues",
+        _ => "; the active runs continue",
+    };
+    format!("suspended this {what}: no run starts before its resume{active}")
+}
+
+/// Returns the effect of resuming this key or controller.
+pub(super) fn resume_effect(what: &str, phase: ControllerPhase) -> String {
+    let when = when_taken(phase).map(|when| format!("; its runs begin {when}")).unwrap_or_default();
+    format!("resumed this {what}{when}")
 }
 
 /// Returns whether a key has a suspension of its own.
@@ -86,12 +133,16 @@ pub(super) fn next_try(
 ) -> (&'static str, String) {
     let target = ActionTarget::key(&controller.name, &failed.key);
     let suspension = Suspension::of_key(controller, &failed.key, data.past);
+    let request = data.past.request(&target, true, Some(failed.since));
     match (suspension, failed.next_try) {
-        (Some(suspension), _) if data.past.request(&target, true, Some(failed.since)).is_some() => {
-            ("wide", suspension.next_in_row(true, data.times()))
+        (Some(suspension), _) if request.is_some() => {
+            ("wide", suspension.next_in_row(AFTER_RESUME, request.as_ref(), data.times()))
         }
         _ if failed.parked => ("n", DASH.to_owned()),
-        (Some(suspension), _) => ("wide", suspension.next_in_row(false, data.times())),
+        (Some(suspension), next) => {
+            let when = after_resume_and(next, "", data.times());
+            ("wide", suspension.next_in_row(&when, None, data.times()))
+        }
         (None, Some(next)) => {
             let rest = next.saturating_duration_since(data.now());
             ("n", format!("in {}", ahead(data.status.time_of_day, rest)))

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::time::Duration;
 
+use super::clock_times::lasts;
 use super::data::{ChipColour, PageData, cell, chip, controller_link, heading, key_link, row_name, table};
 use super::escape::{line, name, short_key};
 use super::units::{date, span, time_of_day};
@@ -61,7 +62,7 @@ fn active_runs(out: &mut String, active: &[(&ControllerStatus, &ActiveRun)], dat
         row_name(out, key_link(&controller.name, &run.key));
         cell(out, "", "controller", controller_link(&controller.name));
         cell(out, "wide", "thread", name(&run.thread));
-        cell(out, "n", "for", data.ago(run.elapsed));
+        cell(out, "n", "for", lasts(data.status.time_of_day, run.elapsed));
         cell(out, "state", "state", if run.overdue { chip(ChipColour::Bad, "overdue") } else { String::new() });
         out.push_str("</tr>");
     }

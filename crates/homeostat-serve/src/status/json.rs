@@ -8,14 +8,15 @@ use serde_json::{Value, json};
 
 use super::checks::{CheckResult, all_ok};
 use super::process::ProcessFacts;
-use super::recent_runs::{RecentRun, RunLogs};
+use super::recent_runs::{BegunRun, RecentRun, RunLogs, reason_words};
 use homeostat::controller::{ActiveRun, ControllerStatus, FailedKey, RunOutcome};
 use homeostat::manager::ManagerStatus;
+use homeostat::queue::Reasons;
 use homeostat::run::Histogram;
 use homeostat::watch::SourceStatus;
 
 /// Returns the person that asked for a run of this controller. The last argument is the key's previous run, if known.
-pub(crate) type Requester<'a> = &'a dyn Fn(&str, &RecentRun, Option<&RecentRun>) -> Option<String>;
+pub(crate) type Requester<'a> = &'a dyn Fn(&str, BegunRun<'_>, Option<&RecentRun>) -> Option<String>;
 
 /// Returns the status as JSON. For each controller, it has at most `most` failing keys, parked keys, suspended keys
 /// and recent runs. [`StatusPages`](crate::StatusPages) documents the fields.
@@ -92,9 +93,13 @@ fn of_controller(
     let mut previous = HashMap::new();
     let recent_runs = recent.iter().map(|run| {
         let previous = previous.insert(&run.key, run).map(AsRef::as_ref);
-        recent_run(run, requester(&controller.name, run, previous).as_deref(), now)
+        recent_run(run, requester(&controller.name, (&**run).into(), previous).as_deref(), now)
     });
     let recent_runs: Vec<_> = recent_runs.skip(recent.len().saturating_sub(most)).collect();
+    let running = controller.running.iter().map(|run| {
+        let previous = recent.iter().rev().find(|previous| previous.key == run.key).map(AsRef::as_ref);
+        active_run(run, requester(&controller.name, BegunRun::active(run, now), previous).as_deref())
+    });
     let oldest = controller.oldest_waiting.as_ref();
     let due = controller.next_due.as_ref();
     let since = |since: Instant| seconds(now.saturating_duration_since(since));
@@ -104,7 +109,7 @@ fn of_controller(
         "name": controller.name,
         "phase": controller.phase.to_string(),
         "maxConcurrentReconciles": metrics.max_concurrent_reconciles,
-        "running": controller.running.iter().map(active_run).collect::<Vec<_>>(),
+        "running": running.collect::<Vec<_>>(),
         "queue": {
             "depth": queue.depth(),
             "high": queue.high,
@@ -144,14 +149,20 @@ fn of_controller(
     })
 }
 
-fn active_run(run: &ActiveRun) -> Value {
+fn active_run(run: &ActiveRun, requested_by: Option<&str>) -> Value {
     json!({
         "key": run.key,
         "thread": run.thread,
+        "reasons": reasons(run.reasons, requested_by),
+        "requestedBy": requested_by,
         "ageSeconds": seconds(run.elapsed),
         "timeoutSeconds": run.timeout.map(seconds),
         "overdue": run.overdue,
     })
+}
+
+fn reasons(of: Reasons, requested_by: Option<&str>) -> String {
+    reason_words(of, if requested_by.is_some() { "requested" } else { "enqueued" })
 }
 
 fn failed_key(failed: &FailedKey<String>, now: Instant) -> Value {
@@ -170,7 +181,7 @@ fn recent_run(run: &RecentRun, requested_by: Option<&str>, now: Instant) -> Valu
     let again = if let RunOutcome::Requeued(after) = run.outcome { Some(after) } else { run.retry_after };
     json!({
         "key": run.key,
-        "reasons": run.reasons.to_string(),
+        "reasons": reasons(run.reasons, requested_by),
         "requestedBy": requested_by,
         "try": run.attempt,
         "queuedSeconds": seconds(run.queued_for),

@@ -15,4 +15,4 @@ pub(crate) use self::control::{Control, Controls, UserAction};
 pub(crate) use self::json::status_json;
 pub(crate) use self::process::ProcessFacts;
 pub(crate) use self::prometheus::{CONTENT_TYPE, metrics_text};
-pub(crate) use self::recent_runs::{RecentRun, RunLogs};
+pub(crate) use self::recent_runs::{BegunRun, RecentRun, RunLogs, reason_words};

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::control::{Control, Controls};
 use crate::sync::Mutex;
-use homeostat::controller::{EndedRun, RunOutcome};
+use homeostat::controller::{ActiveRun, EndedRun, RunOutcome};
 use homeostat::manager::Manager;
 use homeostat::queue::{KeyState, Reasons};
 use homeostat::run::ReadState;
@@ -20,6 +20,9 @@ pub(crate) struct RecentRun {
     /// Acts on the key, if users may.
     pub(crate) control: Option<Control>,
     pub(crate) reasons: Reasons,
+    /// The number of the run since the last success of its key, as [`FailedKey`](homeostat::controller::FailedKey)
+    /// counts failures. Unlike [`EndedRun::attempt`], it also counts the runs before the key was parked, and those that
+    /// a request started during a backoff.
     pub(crate) attempt: u32,
     pub(crate) queued_for: Duration,
     pub(crate) started: Instant,
@@ -44,6 +47,11 @@ impl RecentRun {
         self.started.checked_add(self.took)
     }
 
+    /// Returns how long ago the run ended.
+    pub(crate) fn ended_ago(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.started).saturating_sub(self.took)
+    }
+
     /// Returns the state of the key now.
     pub(crate) fn key_state(&self) -> KeyState {
         (self.key_state)()
@@ -59,6 +67,42 @@ impl RecentRun {
         let is_parked = self.outcome.error().is_some() && self.retry_after.is_none();
         if is_parked { "parked".to_owned() } else { self.outcome.to_string() }
     }
+}
+
+/// The beginning of a run, which may still be active.
+#[derive(Clone, Copy)]
+pub(crate) struct BegunRun<'a> {
+    /// The key, formatted by `Debug`.
+    pub(crate) key: &'a str,
+    pub(crate) reasons: Reasons,
+    pub(crate) started: Instant,
+    /// `None` if it is unknown.
+    pub(crate) queued_for: Option<Duration>,
+}
+
+impl<'a> BegunRun<'a> {
+    /// How much later than `now` the elapsed time of an active run may have been read.
+    const READ_TIME: Duration = Duration::from_millis(100);
+
+    /// Returns the beginning of a run that is active at the time `now`. Its start is not too early.
+    pub(crate) fn active(run: &'a ActiveRun, now: Instant) -> Self {
+        let started = (now + Self::READ_TIME).checked_sub(run.elapsed).unwrap_or(now);
+        Self { key: &run.key, reasons: run.reasons, started, queued_for: None }
+    }
+}
+
+impl<'a> From<&'a RecentRun> for BegunRun<'a> {
+    fn from(run: &'a RecentRun) -> Self {
+        Self { key: &run.key, reasons: run.reasons, started: run.started, queued_for: Some(run.queued_for) }
+    }
+}
+
+/// Names the reasons for a run, in the words of all pages. `manual` replaces the reason *manual*, which has two words:
+/// the program has enqueued the key, or a person has requested the run.
+pub(crate) fn reason_words(reasons: Reasons, manual: &str) -> String {
+    let reasons = reasons.to_string();
+    let words = reasons.split(", ").map(|word| if word == "manual" { manual } else { word });
+    words.collect::<Vec<_>>().join(", ")
 }
 
 /// The recent runs of all controllers, by name.
@@ -157,7 +201,7 @@ impl RunLog {
     }
 
     fn add(&self, run: &EndedRun<'_>) {
-        let recent = Arc::new(RecentRun {
+        self.add_recent(RecentRun {
             key: format!("{:?}", run.key),
             key_state: run.key.state_reader(),
             control: self.controls.get().and_then(|controls| controls.of_key(run.key)),
@@ -170,10 +214,12 @@ impl RunLog {
             outcome: run.outcome.clone(),
             retry_after: run.retry_after,
         });
-        self.add_recent(recent);
     }
 
-    fn add_recent(&self, recent: Arc<RecentRun>) {
+    fn add_recent(&self, mut recent: RecentRun) {
+        let before = self.failing.lock().get(&recent.key).map_or(0, |of| of.last.attempt);
+        recent.attempt = recent.attempt.max(before.saturating_add(1));
+        let recent = Arc::new(recent);
         self.note(&recent);
         let (kept, most) = match recent.outcome.error() {
             Some(_) => (&self.failed, RecentRun::MOST_FAILED),
@@ -228,7 +274,7 @@ mod tests {
         let clock = ManualClock::new();
         let add = |key: &str, attempt: u32, outcome: RunOutcome| {
             clock.advance(Duration::from_secs(1));
-            log.add_recent(Arc::new(RecentRun {
+            log.add_recent(RecentRun {
                 key: key.to_owned(),
                 key_state: Box::new(|| KeyState::Idle),
                 control: None,
@@ -240,7 +286,7 @@ mod tests {
                 thread: String::new(),
                 outcome,
                 retry_after: None,
-            }));
+            });
         };
         let failed = || RunOutcome::Failed("no answer".into());
         add("quiet", 1, failed());

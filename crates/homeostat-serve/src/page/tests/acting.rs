@@ -6,7 +6,7 @@ use http::{HeaderValue, Method, header};
 use log::Level;
 
 use super::program::{Program, text};
-use super::{get, post};
+use super::{get, post, visible};
 use crate::http::{Handler, IncomingRequest, Reply};
 use crate::until::until;
 use homeostat::queue::KeyState;
@@ -149,14 +149,24 @@ fn a_message_tells_the_action_and_its_user_for_a_short_time() {
         (CONTROLLER, "resume", "<b>Done.</b> <bdi>ada</bdi> resumed this controller"),
     ] {
         drop(act(&program, page, action));
-        let notice = format!("role=\"status\">{words} <small>");
+        let notice = format!("role=\"status\">{words} <small>requested at <time");
         let shown = program.get(page).1;
         assert!(shown.contains(&notice), "{action}: {shown}");
         assert!(!program.get("/").1.contains("class=\"notice\""), "only the page of the target tells it");
     }
     drop(act(&program, KEY, "retry"));
-    let ended = "<b>Still failing.</b> <bdi>ada</bdi> requested a run of this key: it has ended: ";
+    let ended = "<b>Still failing.</b> <bdi>ada</bdi> requested a run of this key: it failed at <time";
     until("the page tells the end of the run", || program.get(KEY).1.contains(ended));
+    program.clock.advance(Duration::from_secs(5));
+    let page = visible(&program.get(KEY).1);
+    assert!(page.contains("it failed at 00:00:00 UTC requested at 00:00:00 UTC"), "{page}");
+    drop(act(&program, KEY, "suspend"));
+    drop(act(&program, KEY, "resume"));
+    let page = visible(&program.get(KEY).1);
+    assert!(
+        page.contains("Done. ada resumed this key: it runs in 35 s at 00:00:40 UTC requested at 00:00:05"),
+        "{page}"
+    );
     program.clock.advance(Duration::from_secs(20));
     assert!([KEY, CONTROLLER].iter().all(|page| !program.get(page).1.contains("class=\"notice\"")));
 }
@@ -172,21 +182,18 @@ fn the_page_of_a_controller_has_only_buttons_that_change_something() {
 }
 
 #[test]
-fn a_page_is_read_only_if_it_has_no_action_for_the_user() {
-    const READ_ONLY: &str = "Read only: the program or your rights allow no actions here.";
-    let program = program();
+fn a_page_without_buttons_says_why_in_their_place() {
+    const NOT_OFFERED: &str = "No actions: the program does not offer them for v&lt;m&gt;.";
+    let mut program = program();
     program.run("bad");
-    for page in [KEY, CONTROLLER] {
-        assert!(!program.get(page).1.contains(READ_ONLY), "{page} has buttons");
-    }
-    drop(act(&program, KEY, "suspend"));
-    drop(act(&program, KEY, "resume"));
-    let mut program = program;
+    let says_why =
+        |program: &Program| [KEY, CONTROLLER].map(|path| visible(&program.get(path).1).contains(NOT_OFFERED));
+    assert_eq!(says_why(&program), [false; 2]);
     program.pages = program.pages_again();
     program.run("bad");
-    for page in [KEY, CONTROLLER] {
-        assert!(program.get(page).1.contains(READ_ONLY), "{page} has no buttons");
-    }
+    assert_eq!(says_why(&program), [true; 2]);
+    let shown = program.get(KEY).1;
+    assert!(shown.find("No actions:") < shown.find("<dl class=\"about\">"), "{shown}");
 }
 
 /// Returns the number of runs that the pages know.
@@ -207,8 +214,9 @@ fn each_run_names_its_own_request_however_short_the_time_between_them() {
     }
     let status = program.json("/statusz");
     let runs = status["controllers"][0]["recentRuns"].as_array().unwrap();
-    let users: Vec<_> = runs.iter().map(|run| run["requestedBy"].as_str()).collect();
-    assert_eq!(users, [None, Some("ada"), Some("bob")]);
+    let users: Vec<_> = runs.iter().map(|run| (run["requestedBy"].as_str(), run["reasons"].as_str())).collect();
+    let requested = Some("requested");
+    assert_eq!(users, [(None, Some("enqueued")), (Some("ada"), requested), (Some("bob"), requested)]);
     let newest = program.json("/statusz?limit=1");
     assert_eq!(newest["controllers"][0]["recentRuns"][0]["requestedBy"], "bob");
 }
@@ -230,6 +238,8 @@ fn a_requested_run_names_its_user_while_it_is_active() {
     program.clock.advance(Duration::from_secs(5));
     program.keys.resume(&"slow".to_owned());
     until("the run is active", || program.keys.metrics().runs.active == 1);
+    let running = &program.json("/statusz")["controllers"][0]["running"][0];
+    assert_eq!((running["reasons"].as_str(), running["requestedBy"].as_str()), (Some("requested"), Some("ada")));
     let page = program.get(&page).1;
     assert!(page.contains("<dt>Why it began</dt><dd>requested by <bdi>ada</bdi> <small>at <time"), "{page}");
 }
@@ -239,14 +249,14 @@ fn the_page_of_a_failing_key_has_its_first_and_its_last_failure() {
     let program = program();
     program.run("bad");
     let page = program.get(KEY).1;
-    assert!(!page.contains("First failure") && page.contains("</span>, 1 try</dd>"), "{page}");
+    assert!(!page.contains("First failure") && visible(&page).contains("since 00:00:00 UTC, 1 try"), "{page}");
     program.clock.advance(Duration::from_secs(40));
     until("the retry is recorded", || program.get(KEY).1.contains("First failure"));
     let page = program.get(KEY).1;
     for (title, time, end) in
         [("First", "00:00:00", ", with the same error"), ("Last", "00:00:40", "<pre>no answer</pre>")]
     {
-        let begin = format!("<dt>{title} failure</dt><dd>1970-01-01 <time");
+        let begin = format!("<dt>{title} failure</dt><dd><time");
         let fact = page.split(&begin).nth(1).unwrap().split("</dd>").next().unwrap();
         assert!(fact.contains(&format!(">{time} UTC<")) && fact.ends_with(end), "{fact}");
     }
@@ -270,14 +280,49 @@ fn a_run_names_the_person_that_asked_for_it_alone_or_with_all_failed_keys() {
             assert_eq!((of("requested by <bdi>ada</bdi>"), of(">enqueued<")), (number - 1, 1), "{rows}");
         }
         let page = program.get(&parked).1;
-        assert!(page.contains("<dt>Last run</dt><dd>requested by <bdi>ada</bdi>, ended"), "{page}");
+        assert!(page.contains("; why it began: requested by <bdi>ada</bdi></dd>"), "{page}");
         // The failures before the request still count.
-        assert!(page.contains(&format!("</span>, {number} tries in a row</dd>")), "{page}");
+        assert!(page.contains(&format!("</small>, {number} tries in a row</dd>")), "{page}");
+        assert!(page.contains(&format!("data-label=\"try\">{number}</td>")), "one counter: {page}");
         let first = page.split("<dt>First failure</dt>").nth(1).expect(&page).split("</dd>").next().unwrap();
         assert!(first.contains(">00:00:00 UTC<"), "{first}");
     }
     program.clock.advance(Duration::from_secs(5));
     program.run("own-1");
     let page = program.get(&parked).1;
-    assert!(page.contains("<dt>Last run</dt><dd>enqueued, ended"), "the program asked for this run: {page}");
+    assert!(page.contains("; why it began: enqueued</dd>"), "the program asked for this run: {page}");
+}
+
+#[test]
+fn a_retry_during_a_backoff_has_a_number_of_its_own() {
+    let program = program();
+    program.run("bad");
+    // The core does not count the requested run for the backoff.
+    for number in 2..=4 {
+        program.clock.advance(Duration::from_secs(5));
+        drop(act(&program, KEY, "retry"));
+        program.clock.advance(Duration::from_secs(5));
+        until("the requested run is recorded", || recorded(&program) == number);
+    }
+    let vm = &program.json("/statusz")["controllers"][0];
+    let tries: Vec<_> = vm["recentRuns"].as_array().unwrap().iter().map(|run| run["try"].as_u64().unwrap()).collect();
+    assert_eq!((tries, vm["failing"][0]["tries"].as_u64()), (vec![1, 2, 3, 4], Some(4)));
+}
+
+#[test]
+fn the_buttons_of_a_suspended_key_promise_no_run_before_its_resume() {
+    let program = program();
+    program.run("bad");
+    program.run("fine");
+    let (fine, slow) = (KEY.replace("bad", "fine"), KEY.replace("bad", "slow"));
+    let has = |path: &str, text: &str| program.get(path).1.contains(&format!("<button>{text}</button>"));
+    assert!(has(KEY, "Retry now") && has(&fine, "Run now"));
+    program.keys.suspend_all();
+    assert!(has(KEY, "Retry after resume") && has(&fine, "Run after resume"));
+    program.keys.resume_all();
+    program.keys.enqueue("slow".to_owned());
+    until("the run is active", || program.keys.metrics().runs.active == 1);
+    assert!(has(&slow, "Run again afterwards"));
+    program.keys.suspend("slow".to_owned());
+    assert!(has(&slow, "Run again after resume"));
 }

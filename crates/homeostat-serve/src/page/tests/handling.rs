@@ -52,7 +52,7 @@ fn the_status_as_json_has_failing_keys_with_their_next_try_and_recent_runs() {
     assert_eq!((failing["tries"].as_u64(), failing["nextTryInSeconds"].as_f64()), (Some(1), Some(30.0)));
     assert_eq!(failing["failingForSeconds"].as_f64(), Some(10.0));
     let run = &vm["recentRuns"][0];
-    assert_eq!((run["reasons"].as_str(), run["result"].as_str()), (Some("manual"), Some("failed")));
+    assert_eq!((run["reasons"].as_str(), run["result"].as_str()), (Some("enqueued"), Some("failed")));
     assert_eq!((run["againInSeconds"].as_f64(), run["startedAgoSeconds"].as_f64()), (Some(40.0), Some(10.0)));
     assert!(run["thread"].as_str().unwrap().starts_with("appliance-pool-"));
     let counts = |status: &Value| status["controllers"][0]["failing"].as_array().unwrap().len();
@@ -91,7 +91,7 @@ fn the_status_page_shows_troubles_first_and_escapes_text_of_users() {
     let (status, key) = program.get(path);
     assert_eq!(status, 200, "{path}");
     assert!(
-        key.contains(">parked</span>") && key.contains("<dt>Last run</dt><dd>enqueued, ended <span title="),
+        key.contains(">parked</span>") && key.contains("<dt>Last run</dt><dd>failed and was parked at <time"),
         "{key}"
     );
     assert!(!key.contains("<script>alert") && !key.contains("<img"));
@@ -106,7 +106,7 @@ fn the_page_of_a_key_shows_its_next_run() {
     assert_eq!(status, 200);
     assert!(
         page.contains("<dt>Next run</dt><dd>in <span title=")
-            && page.contains(">20 s</span></dd>")
+            && page.contains(">20 s</span> <small>at <time")
             && page.contains("again after 30 s"),
         "{page}"
     );

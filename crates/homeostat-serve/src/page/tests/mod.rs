@@ -15,6 +15,11 @@ use percent_encoding::percent_decode_str;
 use crate::UserInfo;
 use crate::http::IncomingRequest;
 
+/// Returns the text of HTML without its tags, as a phone shows it: without tooltips.
+pub(super) fn visible(html: &str) -> String {
+    html.split('<').map(|part| part.split_once('>').map_or(part, |(_, text)| text)).collect()
+}
+
 /// Returns the request that the server would create for this target.
 fn get(target: &str) -> IncomingRequest {
     let (path, query) = target.split_once('?').unwrap_or((target, ""));

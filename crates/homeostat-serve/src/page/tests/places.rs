@@ -1,11 +1,19 @@
 //! Tests of the pages of controllers, of the search, and of what a page says about the program.
 
+use std::fmt::Debug;
 use std::time::Duration;
 
 use super::handling::run_all;
 use super::program::{HOSTILE, Program};
+use super::visible;
 use crate::page::history::Past;
+use crate::page::known_keys::MOST_VISITED;
+use crate::page::{StatusPages, search};
 use crate::until::until;
+use homeostat::controller::ControllerHandle;
+use homeostat::queue::Key;
+use homeostat::{Action, BoxError, Context, Controller, Manager};
+use homeostat_objects::ObjectKey;
 
 #[test]
 fn the_page_of_a_controller_has_its_keys_sources_and_runs() {
@@ -64,6 +72,7 @@ fn the_search_shows_the_state_and_the_last_error_and_finds_controllers() {
     let page = program.get("/search?q=bad").1;
     let row = page.split("/keys/v%3Cm%3E/%22bad%22\"").nth(1).unwrap().split("</tr>").next().unwrap();
     assert!(row.contains(">failing</span>") && row.contains("no answer"), "{row}");
+    assert!(visible(row).contains("failed00:00:00 UTC 0 s agono answer"), "{row}");
     assert!(program.get("/search?q=FINE").1.contains("<span class=\"chip calm\">idle</span>"));
     let page = program.get("/search?q=V%3CM").1;
     assert!(page.contains("Controllers and sources <small>1</small>") && page.contains("no answer"), "{page}");
@@ -71,6 +80,51 @@ fn the_search_shows_the_state_and_the_last_error_and_finds_controllers() {
     let page = program.get("/search?q=own-").1;
     assert!(page.contains("100 of 101 <a href=\"?q=own-&amp;all=1#found\">show all</a>"), "{page}");
     assert!(program.get("/search?q=own-&all=1").1.contains("Keys <small>101</small>"));
+}
+
+#[test]
+fn the_search_tells_an_old_error_from_one_that_lasts() {
+    let program = Program::started();
+    program.run("heals");
+    let row = || {
+        let page = program.get("/search?q=heals").1;
+        visible(page.split("id=\"found\"").nth(1).unwrap().split("<tbody>").nth(1).unwrap())
+    };
+    until("the failure is recorded", || row().contains("failed00:00:00 UTC 0 s ago&lt;conflict&gt;"));
+    program.clock.advance(Duration::from_secs(40));
+    until("the retry is recorded", || row().contains("succeeded00:00:40 UTC 0 s ago"));
+    assert!(row().contains("recovered; 40 s ago: &lt;conflict&gt;"), "{}", row());
+}
+
+#[test]
+fn the_keys_of_an_object_are_found_among_any_number_of_keys() {
+    /// A key of a type that the pages do not know.
+    #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+    struct Tuple(String);
+    fn add<K: Key + Sync + Debug>(manager: &Manager, name: &str) -> ControllerHandle<K> {
+        let reconcile = |_cx: &Context, _key: &K| -> Result<Action, BoxError> { Ok(Action::await_change()) };
+        let controller = Controller::builder(name, reconcile).build().unwrap();
+        let handle = controller.handle();
+        manager.add(controller).unwrap();
+        handle
+    }
+    let manager = Manager::builder().build().unwrap();
+    let pages = StatusPages::new(&manager).unwrap();
+    let (texts, objects) = (add::<String>(&manager, "texts"), add::<ObjectKey>(&manager, "objects"));
+    let (held, others) = (add::<ObjectKey>(&manager, "held"), add::<Tuple>(&manager, "others"));
+    let key = ObjectKey::new("default", "a");
+    let found = || search::find_of_object(&manager, &pages.history.runs, &key).into_keys().collect::<Vec<_>>();
+    assert_eq!(found(), []);
+    for number in 0..=MOST_VISITED {
+        texts.enqueue(number.to_string());
+        objects.enqueue(ObjectKey::cluster(&number.to_string()));
+    }
+    texts.enqueue(key.to_string());
+    objects.enqueue(key.clone());
+    held.suspend(key.clone());
+    others.enqueue(Tuple(key.to_string()));
+    let expected = [("held", "default/a"), ("objects", "default/a"), ("texts", "\"default/a\"")];
+    assert_eq!(found(), expected.map(|(of, key)| (of.to_owned(), key.to_owned())));
 }
 
 #[test]
@@ -121,8 +175,12 @@ fn the_page_of_an_active_run_has_its_deadline_and_why_it_began() {
     program.keys.enqueue("slow".to_owned());
     until("a run is active", || program.keys.metrics().runs.active > 0);
     let page = program.get("/keys/v%3Cm%3E/%22slow%22").1;
-    assert!(page.contains(">1 h 0 m</span> <small>1 h 0 m after its start"), "{page}");
-    assert!(page.contains("<dt>Why it began</dt><dd>not known before the run ends <small>no earlier run"), "{page}");
+    let shown = visible(&page);
+    assert!(shown.contains("in 1 h 0 m at 01:00:30 UTC, 1 h 0 m after its start"), "{page}");
+    assert!(shown.contains("runs for 0 s since 00:00:30 UTC on appliance-pool-"), "{page}");
+    assert!(page.contains("<dt>Why it began</dt><dd>enqueued <small>no earlier run"), "{page}");
+    let running = &program.json("/statusz")["controllers"][0]["running"][0];
+    assert_eq!((running["reasons"].as_str(), running["requestedBy"].as_str()), (Some("enqueued"), None));
 }
 
 #[test]

@@ -33,6 +33,7 @@ impl Program {
                 "slow" => Ok(cx.sleep(Duration::MAX).map(|()| Action::await_change())?),
                 "later" => Ok(Action::requeue_after(Duration::from_secs(30))),
                 "bad" => Err("no answer".into()),
+                "heals" if cx.attempt() == 1 => Err("<conflict>".into()),
                 key if key.starts_with("own-") => Err(terminal(key.to_owned()).into()),
                 key if key.starts_with(HOSTILE) => Err(terminal(HOSTILE).into()),
                 _ => Ok(Action::await_change()),
@@ -64,7 +65,7 @@ impl Program {
 
     pub(super) fn run(&self, key: &str) {
         self.keys.enqueue(key.to_owned());
-        if key == "bad" || key == "later" {
+        if ["bad", "heals", "later"].contains(&key) {
             // The key is never idle, because it waits for its next run.
             until("the key has failed and waits", || {
                 self.keys.queue().next_due().is_some() && self.keys.metrics().runs.runs() > 0

@@ -4,11 +4,14 @@ use std::time::Duration;
 
 use super::acting::{CONTROLLER, KEY, act, program};
 use super::program::Program;
+use super::visible;
 use crate::page::StatusPages;
+use crate::status::RecentRun;
 use crate::until::until;
 use homeostat::{Action, BoxError, Component, Context, Controller, Enqueue, Poller};
 
-const AFTER_RESUME: &str = "suspended – runs after resume";
+/// The next run of a suspended key that nobody has requested, without tags. Its retry is due at this time.
+const NOT_BEFORE: &str = "00:00:40 UTC suspended since 00:00:00 UTC, by ";
 
 /// The next run of the failing key on the overview, on the page of its controller and on its own page.
 fn pages(program: &Program) -> [String; 3] {
@@ -16,28 +19,28 @@ fn pages(program: &Program) -> [String; 3] {
 }
 
 #[test]
-fn a_suspended_key_runs_after_resume_and_at_no_time() {
+fn a_suspended_key_runs_after_resume_and_not_before_its_retry_time() {
     let program = program();
     program.run("bad");
     for page in pages(&program) {
-        assert!(page.contains(">40 s</span>") && !page.contains(AFTER_RESUME), "{page}");
+        assert!(page.contains(">40 s</span>") && !page.contains("after resume"), "{page}");
     }
     drop(act(&program, KEY, "suspend"));
     program.clock.advance(Duration::from_secs(5));
-    for page in pages(&program) {
-        let (_, after) = page.split_once(&format!("{AFTER_RESUME} <small>since <time")).expect(&page);
-        assert!(after.split("</small>").next().unwrap().ends_with(", by <bdi>ada</bdi>"), "{page}");
-        assert!(!page.contains("in <span") && !page.contains("requested –"), "{page}");
+    let words = ["after resume, not before ", "after resume, not before ", "after resume, not before its retry time "];
+    for (page, begin) in pages(&program).iter().zip(words) {
+        assert!(visible(page).contains(&format!("{begin}{NOT_BEFORE}ada")), "{page}");
+        assert!(!page.contains("in <span") && !page.contains("run requested"), "{page}");
     }
     program.clock.advance(Duration::from_secs(60));
     until("the due retry is deferred", || program.keys.metrics().queue.depth() == 0);
-    for page in pages(&program) {
-        assert!(page.contains(AFTER_RESUME) && !page.contains(">now<"), "{page}");
+    for page in pages(&program).map(|page| visible(&page)) {
+        assert!(page.contains("after resume suspended since 00:00:00 UTC, by ada"), "{page}");
     }
     drop(act(&program, KEY, "retry"));
-    for page in pages(&program) {
-        assert!(page.contains("requested – runs after resume <small>since"), "{page}");
-        assert!(!page.contains(AFTER_RESUME) && !page.contains("as soon as"), "{page}");
+    for page in pages(&program).map(|page| visible(&page)) {
+        let next = "after resume suspended since 00:00:00 UTC, by ada; run requested at 00:01:05 UTC";
+        assert!(page.contains(next) && !page.contains("as soon as"), "{page}");
     }
 }
 
@@ -46,29 +49,29 @@ fn a_key_of_a_suspended_controller_runs_after_resume_and_at_no_time() {
     let program = program();
     program.run("bad");
     program.keys.suspend_all();
-    let by = "</time>, by the program";
     for page in pages(&program) {
-        assert!(page.contains(AFTER_RESUME) && !page.contains("in <span"), "{page}");
+        assert!(page.contains("after resume, not before ") && !page.contains("in <span"), "{page}");
     }
-    let page = program.get(KEY).1;
-    let (_, since) =
-        page.split_once(&format!("{AFTER_RESUME} <small>the controller is suspended, since <time")).expect(&page);
-    assert!(since.split("</small>").next().unwrap().ends_with(&format!(">00:00:00 UTC{by}")), "{page}");
+    let page = visible(&program.get(KEY).1);
+    let since = "not before its retry time 00:00:40 UTC the controller is suspended since 00:00:00 UTC, by the program";
+    assert!(page.contains(since), "{page}");
     // The page of the controller says it once, above the rows.
     let page = program.get(CONTROLLER).1;
+    let by = "</time>, by the program";
     let fact = page.split("<dt>Suspended</dt><dd>since <time").nth(1).expect(&page).split("</dd>").next().unwrap();
     assert!(fact.ends_with(&format!(">00:00:00 UTC{by}")), "{fact}");
     let rows = page.split("id=\"keys\"").nth(1).unwrap().split("</section>").next().unwrap();
-    assert!(rows.contains(&format!("{AFTER_RESUME}</td>")) && !rows.contains(by), "{rows}");
+    assert!(rows.contains(">00:00:40 UTC</time></td>") && !rows.contains(by), "{rows}");
     program.keys.resume_all();
     drop(act(&program, CONTROLLER, "suspend"));
     drop(act(&program, CONTROLLER, "retry"));
     for page in pages(&program) {
-        assert!(page.contains("requested – runs after resume"), "{page}");
+        assert!(visible(&page).contains("run requested at 00:00:00 UTC"), "{page}");
         assert!(!page.contains("in <span") && !page.contains("as soon as"), "{page}");
     }
-    let page = program.get(KEY).1;
-    assert!(page.contains("requested – runs after resume <small>the controller is suspended, since <time"), "{page}");
+    let page = visible(&program.get(KEY).1);
+    let next = "after resume the controller is suspended since 00:00:00 UTC, by ada; run requested at 00:00:00 UTC";
+    assert!(page.contains(next), "{page}");
 }
 
 #[test]
@@ -111,7 +114,7 @@ fn a_suspended_controller_with_waiting_keys_needs_attention() {
 
 #[test]
 fn a_stuck_controller_has_a_red_chip_beside_its_phase() {
-    let program = Program::started();
+    let mut program = Program::started();
     until("the controller runs", || program.json("/statusz")["controllers"][0]["phase"] == "running");
     let good = "<span class=\"chip good\">running</span>";
     for path in ["/", CONTROLLER] {
@@ -129,6 +132,7 @@ fn a_stuck_controller_has_a_red_chip_beside_its_phase() {
     let controller = controller.reconcile_timeout(Duration::from_secs(5)).build().unwrap();
     let stuck = controller.handle();
     program.manager.add(controller).unwrap();
+    program.pages = program.pages_again().actions(&stuck);
     stuck.enqueue("a".to_owned());
     until("the run is active", || stuck.metrics().runs.active == 1);
     program.clock.advance(Duration::from_secs(20));
@@ -137,6 +141,19 @@ fn a_stuck_controller_has_a_red_chip_beside_its_phase() {
     for path in ["/", "/controllers/stuck"] {
         let page = program.get(path).1;
         assert_eq!(page.matches(&chips).count(), 1, "{page}");
+    }
+    // Only its end can begin the next run.
+    stuck.enqueue("a".to_owned());
+    let page = program.get("/keys/stuck/%22a%22").1;
+    assert!(page.contains("<button>Run again if this run ever ends</button>"), "{page}");
+    let shown = visible(&page);
+    for part in [
+        "runs for 20 s since 00:00:00 UTC on ",
+        "passed at 00:00:05 UTC 15 s ago, 5.0 s after its start",
+        "Why it beganenqueued no earlier run of the key is known",
+        "right after the active run, if it ever ends: the key was requested meanwhile",
+    ] {
+        assert!(shown.contains(part), "{part}: {shown}");
     }
     let page = program.get("/").1;
     let reason = page.split("<li><b>not live</b> ").nth(1).expect(&page);
@@ -157,7 +174,9 @@ fn a_run_began_for_the_same_reason_everywhere() {
     program.run("bad");
     program.clock.advance(Duration::from_secs(40));
     until("the retry has failed", || program.keys.metrics().runs.runs() == 2);
-    until("the retry is recorded", || program.get(KEY).1.contains("<dt>Last run</dt><dd>retry, ended <span title="));
+    until("the retry is recorded", || program.get(KEY).1.contains("; why it began: retry</dd>"));
+    let page = visible(&program.get(KEY).1);
+    assert!(page.contains("Last runfailed at 00:00:40 UTC 0 s ago; why it began: retry"), "{page}");
     for path in [KEY, CONTROLLER] {
         let page = program.get(path).1;
         for word in ["retry", "enqueued"] {
@@ -168,7 +187,8 @@ fn a_run_began_for_the_same_reason_everywhere() {
     program.keys.queue().enqueue("fine".to_owned());
     program.keys.wait(&"fine".to_owned(), Duration::MAX).unwrap();
     let page = program.get(&KEY.replace("bad", "fine")).1;
-    assert!(page.contains("<dt>Last run</dt><dd><span class=\"none\">–</span>, ended"), "{page}");
+    assert!(page.contains("; why it began: not told by the program</dd>"), "{page}");
+    assert!(page.contains("data-label=\"why\">not told by the program</td>"), "{page}");
 }
 
 /// Every word of a past or future time, outside of charts, stands beside a tooltip.
@@ -220,7 +240,7 @@ fn pages_of_a_manager_without_actions_know_no_user() {
     program.run("bad");
     program.keys.suspend("bad".to_owned());
     for page in pages(&program) {
-        assert!(page.contains(AFTER_RESUME) && page.contains("</time>, by the program<"), "{page}");
+        assert!(visible(&page).contains(&format!("{NOT_BEFORE}the program")), "{page}");
     }
 }
 
@@ -277,4 +297,28 @@ fn the_page_of_an_unknown_key_says_if_it_has_not_looked_at_all_keys() {
     let (status, page) = page();
     assert_eq!(status, 404);
     assert!(page.contains("It may be waiting: this page looks at 100,000 keys of a controller"), "{page}");
+}
+
+#[test]
+fn the_history_of_a_key_marks_missing_tries_and_says_which_runs_are_kept() {
+    let program = program();
+    program.run("own-1");
+    let most = RecentRun::MOST_FAILED;
+    // The first failure of the key stays, and the later ones make place for those of another key.
+    for _ in 0..4 {
+        program.run("own-1");
+    }
+    for _ in 0..most - 2 {
+        program.run("own-2");
+    }
+    let page = program.get(&KEY.replace("bad", "own-1")).1;
+    let runs = page.split("id=\"runs\"").nth(1).unwrap().split("</section>").next().unwrap();
+    let tries: Vec<_> = runs.split("data-label=\"try\">").skip(1).map(|rest| rest.split('<').next().unwrap()).collect();
+    assert_eq!(tries, ["5", "4", "1"], "{runs}");
+    assert!(runs.contains(">4</td>") && runs.contains(">2 older tries are no longer kept</td></tr>"), "{runs}");
+    assert_eq!(runs.matches("no longer kept").count(), 1, "{runs}");
+    assert!(runs.contains("<small>those among the last 256 failed and 512 other runs of the controller"), "{runs}");
+    program.run("own-1");
+    let shown = program.get(CONTROLLER).1;
+    assert!(!shown.contains("no longer kept"), "the runs of a controller are not one series: {shown}");
 }

@@ -56,7 +56,7 @@ fn the_page_of_a_key_is_found_by_any_text() {
         let encoded = utf8_percent_encode(&shown, NON_ALPHANUMERIC);
         let answer = site.get(&format!("/keys/v%20m%2F%3Cx%3E/{encoded}"));
         assert_eq!(answer.status, 200, "{key:?}: {}", answer.body);
-        assert!(answer.body.contains("<dt>Last run</dt><dd>enqueued, ended <span title="));
+        assert!(answer.body.contains("<dt>Last run</dt><dd>succeeded at "));
         assert!(!answer.body.contains("<b>") && !answer.body.contains("<x>"));
     }
     running.shutdown(Duration::from_secs(10)).unwrap();
@@ -182,8 +182,8 @@ fn an_object_has_a_page_with_its_conditions_and_events_for_those_who_may_get_it(
     assert!(!page.contains("a-secret"));
     let events = served.get_as("ada", "/objects/events.v1.events.k8s.io").body;
     let to_site = format!("<bdi>Site</bdi> <a class=\"key\" href=\"{path}\"><bdi>home</bdi></a>");
-    for part in ["<bdi>NoDisk</bdi></a></th>", ">Warning</span>", &to_site, "data-label=\"last seen\"><span title=\"20"]
-    {
+    let last_seen = " UTC</time> <small><span title=\"20";
+    for part in ["<bdi>NoDisk</bdi></a></th>", ">Warning</span>", &to_site, "data-label=\"last seen\">", last_seen] {
         assert!(events.contains(part), "{part}: {events}");
     }
     let event = events.split("<th scope=\"row\"><a href=\"").nth(1).unwrap().split('"').next().unwrap();
@@ -195,7 +195,8 @@ fn an_object_has_a_page_with_its_conditions_and_events_for_those_who_may_get_it(
         &format!("<dt>Regarding</dt><dd>{to_site}"),
         "<dt>From</dt><dd><bdi>sites</bdi>",
         "<dt>Count</dt><dd>1</dd>",
-        "<dt>Last seen</dt><dd><span title=\"20",
+        "<dt>Last seen</dt><dd>",
+        last_seen,
     ] {
         assert!(event.contains(part), "{part}: {event}");
     }
@@ -238,7 +239,12 @@ fn a_user_acts_as_the_authorizer_allows_and_no_other_site_does() {
     let form = format!("{page}/suspend");
     let shown = site.get_as("ada", page).body;
     assert!(shown.contains(&form) && !shown.contains("/retry\""), "{shown}");
-    assert!(!site.get_as("bob", page).body.contains("<form method"));
+    assert!(!shown.contains("No actions:"), "{shown}");
+    for page in [page, "/controllers/vm"] {
+        let shown = site.get_as("bob", page).body;
+        assert!(!shown.contains("<form method"), "{shown}");
+        assert!(shown.contains("No actions: <bdi>bob</bdi> may not act on <bdi>vm</bdi>."), "{shown}");
+    }
     let token = shown.split("name=\"token\" value=\"").nth(1).unwrap().split('"').next().unwrap();
     let body = format!("token={token}");
 
@@ -371,6 +377,7 @@ fn objects_that_are_not_ready_come_first_and_are_linked_with_their_keys() {
         "{shown}"
     );
     let shown = served.get_as("ada", object).body;
+    assert!(shown.contains("<dt>Owner</dt><dd>none</dd>") && shown.contains(" <small>since "), "{shown}");
     assert!(shown.contains(&format!("<dt>Keys</dt><dd><a class=\"key\" href=\"{key}\"")), "{shown}");
     // A link is only for those who may follow it.
     let shown = served.get_as("bob", object).body;
