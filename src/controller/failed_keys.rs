@@ -7,8 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::Instant;
 
 use crate::base::clock::Clock;
-use crate::base::sync::atomic::AtomicUsize;
-use crate::base::sync::atomic::Ordering::SeqCst;
+use crate::base::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use crate::base::sync::{Mutex, MutexGuard};
 use crate::queue::{FastState, Key};
 

@@ -5,8 +5,7 @@ use std::time::Duration;
 use crate::base::clock::Clock;
 use crate::base::error::StartError;
 use crate::base::sync::Mutex;
-use crate::base::sync::atomic::AtomicBool;
-use crate::base::sync::atomic::Ordering::SeqCst;
+use crate::base::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use crate::base::time::Nanos;
 
 /// The rate limit of one controller, which can change while it runs.

@@ -21,8 +21,7 @@ use crate::base::cancel::CancellationToken;
 use crate::base::clock::Clock;
 use crate::base::end::{End, EndPart};
 use crate::base::sync::Mutex;
-use crate::base::sync::atomic::Ordering::SeqCst;
-use crate::base::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize};
+use crate::base::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use crate::base::task_thread::TaskWaker;
 use crate::base::thread::{ThreadOptions, shielded};
 use crate::base::time::Nanos;
@@ -347,7 +346,7 @@ impl<K: Key> ControllerState<K> {
 pub(super) struct SuspendedKeys<K> {
     clock: Clock,
     /// The times of the suspensions.
-    keys: Mutex<HashMap<K, Instant, FastState>>,
+    pub(super) keys: Mutex<HashMap<K, Instant, FastState>>,
     /// The number of keys. While it is zero, runs take no lock here.
     count: AtomicUsize,
 }

@@ -58,6 +58,10 @@ pub struct ControllerMetrics {
     pub failing: usize,
     /// The number of keys that will not be retried.
     pub parked: usize,
+    /// The number of keys that are suspended one by one.
+    pub suspended: usize,
+    /// The number of active runs that are overruns.
+    pub overdue: usize,
     /// The number of sources that are failing.
     pub failing_sources: usize,
     /// The number of failures of all sources.
@@ -201,21 +205,23 @@ impl<K: Key> ControllerState<K> {
     pub(super) fn metrics(&self) -> ControllerMetrics {
         let counters = self.counters.lock().clone();
         let now = self.clock.nanos();
-        let running: Vec<_> = self.active_runs().iter().map(|run| now.since(run.since)).collect();
+        let runs = self.active_runs();
+        let running: Vec<_> = runs.iter().map(|run| now.since(run.since)).collect();
         let [failing, parked] = self.failed.counts();
         let sources = self.source_statuses();
         let mut metrics = ControllerMetrics {
             runs: metrics::sum(&counters, &self.overruns, running.len()),
             queue: self.queue.metrics(),
-            queue_time: Histogram::default(),
-            work_time: Histogram::default(),
             unfinished_work: running.iter().sum(),
             longest_running: running.iter().max().copied().unwrap_or_default(),
             max_concurrent_reconciles: *self.max_concurrent.lock(),
             failing,
             parked,
+            suspended: self.suspended.keys.lock().len(),
+            overdue: runs.iter().filter(|run| run.slot.is_overdue()).count(),
             failing_sources: sources.iter().filter(|source| source.failing_for.is_some()).count(),
             source_failures: sources.iter().map(|source| source.failures).sum(),
+            ..ControllerMetrics::default()
         };
         for own in &counters {
             own.queue_time.add_to(&mut metrics.queue_time);

@@ -128,7 +128,7 @@ static OF_QUEUES: [Family<ControllerMetrics>; 6] = [
 ];
 
 /// The families with the label `controller`.
-static OF_RUNS: [Family<ControllerMetrics>; 10] = [
+static OF_RUNS: [Family<ControllerMetrics>; 12] = [
     family("controller_runtime_reconcile_errors_total", Counter, "Runs that failed.", |all| Count(all.runs.errors())),
     family(
         "controller_runtime_terminal_reconcile_errors_total",
@@ -155,6 +155,10 @@ static OF_RUNS: [Family<ControllerMetrics>; 10] = [
     }),
     family("homeostat_parked_keys", Gauge, "Keys whose last run failed and is not tried again.", |all| {
         Count(all.parked as u64)
+    }),
+    family("homeostat_suspended_keys", Gauge, "Keys that are suspended one by one.", |all| Count(all.suspended as u64)),
+    family("homeostat_overdue_runs", Gauge, "Active runs that are past their deadline.", |all| {
+        Count(all.overdue as u64)
     }),
     family("controller_runtime_reconcile_time_seconds", MetricKind::Histogram, "How long runs took.", |all| {
         Times(&all.work_time)
@@ -208,6 +212,10 @@ pub fn of_controllers(sink: &mut impl MetricSink, controllers: &[ControllerStatu
         }
     }
     each(sink, &OF_RUNS, &controllers.iter().map(|of| ([("controller", &*of.name)], &of.metrics)));
+    sink.family("homeostat_suspended", Gauge, "Whether all keys of a controller are suspended.");
+    for ControllerStatus { name, suspended_since, .. } in controllers {
+        sink.sample(&[("controller", name)], Count(suspended_since.is_some().into()));
+    }
     // The label `controller` is empty if the source does not belong to exactly one controller.
     let owned = controllers.iter().flat_map(|of| of.sources.iter().map(|source| (of.name.as_str(), source)));
     let sources = owned.chain(sources.iter().map(|source| ("", source)));

@@ -49,6 +49,8 @@ pub struct ManagerStatus {
     pub leading: bool,
     /// Whether there is an elector.
     pub elected: bool,
+    /// The number of threads that its controllers share. Extra threads may replace those with stuck runs.
+    pub threads: usize,
     /// The names of its components, sorted.
     pub components: Vec<String>,
     /// The first component that failed, which stopped the manager, and its error with all sources.
@@ -144,6 +146,7 @@ impl Manager {
             leader_for,
             leading: self.is_leading(),
             elected: self.inner.settings.elector.is_some(),
+            threads: self.inner.settings.pool.threads,
             components: self.components(),
             failure: self.failure(),
             controllers,
@@ -183,10 +186,9 @@ impl Manager {
 
     /// Returns the status of the components that list, by name.
     pub(super) fn sources(&self) -> Vec<SourceStatus> {
-        let handles: Vec<_> = {
-            let state = self.inner.state.lock();
-            state.components.iter().filter_map(|member| member.facts.source.clone()).collect()
-        };
+        let state = self.inner.state.lock();
+        let handles: Vec<_> = state.components.iter().filter_map(|member| member.facts.source.clone()).collect();
+        drop(state);
         handles.iter().map(SourceHandle::status).collect()
     }
 
@@ -258,11 +260,8 @@ impl fmt::Display for ManagerStatus {
         writeln!(f)?;
         let names = self.controllers.iter().map(|controller| one_line(&controller.name).chars().count());
         let width = names.max().unwrap_or(0).max(10);
-        writeln!(
-            f,
-            "{:width$}  {:9}  {:>7}  {:>7}  {:>7}  {:>7}  {:>7}  {:>9}  {:>7}",
-            "controller", "phase", "active", "ready", "delayed", "failing", "parked", "runs", "errors"
-        )?;
+        let heads = "phase       active    ready  delayed  failing   parked       runs   errors";
+        writeln!(f, "{:width$}  {heads}", "controller")?;
         for controller in &self.controllers {
             let metrics = &controller.metrics;
             writeln!(

@@ -5,8 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::base::mark::{Echo, Mark, as_a};
-use crate::base::mark::{RetryAfter, Stated};
+use crate::base::mark::{Echo, Mark, RetryAfter, Stated, as_a};
 
 pub(crate) use crate::base::chain::Chain;
 pub use crate::base::error::BoxError;

@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use crate::base::clock::Clock;
 use crate::base::sync::Mutex;
-use crate::base::sync::atomic::AtomicU64;
-use crate::base::sync::atomic::Ordering::SeqCst;
+use crate::base::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use crate::base::text::{OneLine, bounded, one_line};
 use crate::base::time::{Nanos, Rounded};
 use crate::base::wait::Progress;
@@ -49,6 +48,12 @@ pub struct SourceStatus {
     pub failing_for: Option<Duration>,
     /// The text of the last error or panic, with its sources, at most 1 KiB. Kept after the next success.
     pub last_error: Option<String>,
+    /// The time since the last success; `None` before the first.
+    pub last_success: Option<Duration>,
+    /// The time until the next planned listing; `None` if none is planned, or if it is due.
+    pub next_listing: Option<Duration>,
+    /// The period of a poller; `None` for a watch.
+    pub period: Option<Duration>,
     /// The time since the current listing began; `None` while none is running.
     pub listing_for: Option<Duration>,
     /// Whether the current listing has passed its deadline.
@@ -86,8 +91,7 @@ impl SourceStatus {
     }
 
     pub(crate) fn overdue_text(&self) -> String {
-        let time = self.listing_for.unwrap_or_default();
-        format!("a listing has been running for {}, past its deadline", Rounded(time))
+        format!("a listing has been running for {}, past its deadline", Rounded(self.listing_for.unwrap_or_default()))
     }
 }
 
@@ -123,16 +127,13 @@ struct Record {
     /// Without the name, and without the fields that depend on the current time.
     status: SourceStatus,
     failing_since: Nanos,
+    succeeded_at: Option<Nanos>,
+    /// When the next listing begins.
+    planned: Nanos,
     /// The start and the deadline of the running listing.
     listing: Option<(Nanos, Nanos)>,
     /// When a resumed stream counts as healthy, if it has neither succeeded nor failed since.
     healthy_at: Option<Nanos>,
-}
-
-impl Record {
-    fn has_recovered(&self, now: Nanos) -> bool {
-        self.healthy_at.is_some_and(|time| time <= now)
-    }
 }
 
 /// A running listing of a source, which ends when this is dropped.
@@ -176,20 +177,29 @@ impl SourceState {
         let now = self.clock.nanos();
         let record = self.record.lock();
         let mut status = SourceStatus { name: name.to_owned(), synced, ..record.status.clone() };
-        if record.has_recovered(now) {
+        if record.healthy_at.is_some_and(|time| time <= now) {
             status.failures_in_a_row = 0;
         }
         status.failing_for = (status.failures_in_a_row > 0).then(|| now.since(record.failing_since));
+        status.last_success = record.succeeded_at.map(|time| now.since(time));
+        let next = record.planned.since(now);
+        status.next_listing = Some(next).filter(|next| !next.is_zero() && record.planned != Nanos::NEVER);
         status.listing_for = record.listing.map(|(since, _)| now.since(since));
         status.overdue = record.listing.is_some_and(|(_, deadline)| deadline <= now && deadline != Nanos::NEVER);
         status
+    }
+
+    /// Records when the next listing begins, and the period of a poller.
+    pub fn plan(&self, next: Nanos, period: Option<Duration>) {
+        let mut record = self.record.lock();
+        (record.planned, record.status.period) = (next, period);
     }
 
     /// Records a success. Logs the end of a series of failures.
     pub fn succeeded(&self) {
         let (failures, time) = {
             let mut record = self.record.lock();
-            record.healthy_at = None;
+            (record.healthy_at, record.succeeded_at) = (None, Some(self.clock.nanos()));
             let failures = std::mem::take(&mut record.status.failures_in_a_row);
             (failures, self.clock.nanos().since(record.failing_since))
         };
@@ -218,7 +228,7 @@ impl SourceState {
 
     /// Returns whether a [resumed](Self::resumed) stream counts as healthy by now, and records this as a success.
     pub fn recovered(&self) -> bool {
-        let has_recovered = self.record.lock().has_recovered(self.clock.nanos());
+        let has_recovered = self.record.lock().healthy_at.is_some_and(|time| time <= self.clock.nanos());
         if has_recovered {
             self.succeeded();
         }
@@ -236,9 +246,7 @@ impl SourceState {
     /// Records that the running listing continues after its deadline.
     pub(crate) fn overran(&self) {
         self.record.lock().status.overruns += 1;
-        self.log(log::Level::Warn, None, 0, |source| {
-            format!("{source}: a poll has passed its deadline and still runs")
-        });
+        self.log(log::Level::Warn, None, 0, |name| format!("{name}: a poll has passed its deadline and still runs"));
     }
 
     /// Records a failure. `kind` is "error" or "panic".

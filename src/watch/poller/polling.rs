@@ -160,6 +160,7 @@ impl PollerSettings {
             draws: group.clock.draws(),
         };
         polling.plan(first);
+        source.state.plan(polling.due, Some(polling.period));
         let (name, period) = (source.state.name(), Rounded(self.period));
         log::info!(source = name, period:%; "{name}: the poller starts, with a period of {period}");
         let watched = source.clone();
@@ -258,6 +259,7 @@ impl Task for Polling {
         }
         let next = self.due.min(self.retry_at);
         self.state.group.slots[0].plan(next.after(self.period));
+        self.source.state.plan(next, Some(self.period));
         // A trigger, a new period or a stop during the poll has set the event, so the next step follows at once.
         Next::At(next)
     }

@@ -86,6 +86,47 @@ fn a_failure_after_the_first_listing_does_not_reset_has_listed() {
     assert!(listed.is_open());
 }
 
+#[test]
+fn the_status_tells_the_period_the_last_success_and_the_next_listing() {
+    let (clock, queue) = stage();
+    let mut polls = 0;
+    let list = move |cx: &Context| -> Keys {
+        polls += 1;
+        match polls {
+            1 => Err(io::ErrorKind::TimedOut.into()),
+            3 => cx.sleep(PERIOD * 9).map(|()| vec![]).map_err(io::Error::other),
+            _ => Ok(vec![]),
+        }
+    };
+    let poller = Poller::new(PERIOD, list).clock(queue.clock()).start(&queue).unwrap();
+    let seen = || {
+        let status = SourceHandle::status(&poller);
+        (status.period, status.last_success, status.next_listing)
+    };
+    clock.wait_for_sleepers(IDLE);
+    assert_eq!(seen(), (Some(PERIOD), None, Some(PERIOD)), "the first poll has failed");
+    clock.advance(PERIOD / 2);
+    assert_eq!(seen(), (Some(PERIOD), None, Some(PERIOD / 2)));
+    clock.advance(PERIOD / 2);
+    clock.wait_for_sleepers(IDLE);
+    assert_eq!(seen(), (Some(PERIOD), Some(Duration::ZERO), Some(PERIOD)), "the second poll has succeeded");
+    clock.advance(PERIOD);
+    clock.wait_for_sleepers(IDLE);
+    assert_eq!(seen(), (Some(PERIOD), Some(PERIOD), None), "the third poll runs, so none is planned");
+    poller.shutdown(Duration::ZERO).unwrap();
+}
+
+#[test]
+fn the_period_is_known_during_the_first_poll() {
+    let (clock, queue) = stage();
+    let list = |cx: &Context| -> Keys { cx.sleep(Duration::MAX).map(|()| vec![]).map_err(io::Error::other) };
+    let poller = Poller::new(PERIOD, list).clock(queue.clock()).start(&queue).unwrap();
+    clock.wait_for_sleepers(IDLE);
+    let status = SourceHandle::status(&poller);
+    assert_eq!((status.listings, status.period, status.next_listing), (1, Some(PERIOD), None));
+    poller.shutdown(Duration::ZERO).unwrap();
+}
+
 /// The end of a poller ends its watch, and readers of the watch may not be closed yet.
 #[test]
 fn a_closed_poller_lists_no_more_and_ends_when_it_is_stopped() {

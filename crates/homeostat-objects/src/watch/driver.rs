@@ -116,7 +116,10 @@ impl<T: Object> WatchDriver<T> {
             self.machine.panicked(self.now());
         }
         match self.machine.next(self.now()) {
-            WatchCall::Pause(until) => Next::At(until),
+            WatchCall::Pause(until) => {
+                self.source.plan(until, None);
+                Next::At(until)
+            }
             _ => Next::At(Nanos::ZERO),
         }
     }

@@ -695,6 +695,8 @@ fn a_stream_that_breaks_at_once_is_a_failure_but_a_quiet_one_is_not() {
             until!(source.status().failures_in_a_row == failures);
             assert!(source.status().synced && source.status().last_error.unwrap().contains(text));
             clock.wait_for_sleepers(4);
+            let status = source.status();
+            assert_eq!((status.next_listing, status.period), (Some(wait * SECOND), None));
             clock.advance(wait * SECOND);
         }
         until!(counts(&client) == [1, 4]);

@@ -17,8 +17,7 @@ mod tests;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use crate::base::sync::atomic::Ordering::Relaxed;
-use crate::base::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+use crate::base::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use crate::base::time::Nanos;
 
 /// The id of a member. Reused after [`RoundRobin::remove`].
