@@ -1,5 +1,6 @@
 //! Watches of a client's objects: list them once, then follow the changes.
 
+mod client_number;
 mod driver;
 mod machine;
 #[cfg(all(test, not(loom)))]
@@ -10,6 +11,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use self::client_number::client_number;
 use self::driver::{Transform, WatchDriver};
 pub use self::machine::LONGEST_SILENCE;
 use self::machine::WatchMachine;
@@ -40,10 +42,10 @@ pub(crate) fn shared_watch<U: Object>(
     })
 }
 
-/// Returns the name of that watch.
+/// Returns the name of that watch. It is the same at each start of a program that uses its clients in the same order.
 pub(crate) fn watch_name<U: Object>(api: &Api<U>, query: &Query) -> String {
-    // The watch holds the client, so no other client can have the same address.
-    let client = format!("{:p}", Arc::as_ptr(api.client()));
+    // The watch holds the client, so no other client can have the same number.
+    let client = client_number(api.client()).to_string();
     let query = if *query == Query::all() { String::new() } else { format!("{query:?}") };
     format!("{}-{}", api.kind().plural(), stable_hash(&[&client, &api.kind().to_string(), type_name::<U>(), &query]))
 }
