@@ -39,6 +39,7 @@ enum AfterRequest {
 
 /// Serves a connection until it ends.
 pub(super) fn serve_connection(shared: &HttpShared, slot: &ConnectionSlot) {
+    slot.connection.activity.lock().since = Some(shared.clock.time_of_day());
     let socket = Arc::clone(&slot.connection.socket);
     let transport = ServerTransport::new(socket, shared.clock.clone());
     let parser = RequestParser::new(&shared.registry.limits);
@@ -139,6 +140,7 @@ impl ConnectionServer<'_> {
                 return Ok(self.send(frame, refusal.reply)?);
             }
         };
+        self.slot.connection.activity.lock().admit(&user.name, self.verb, &self.path);
         let (body, reservation) = match self.read_body(&head)? {
             Ok(read) => read,
             Err(overload) => {

@@ -63,7 +63,7 @@ impl HttpCounts {
 }
 
 /// Returns a path with `…` in place of an object's name and what follows.
-fn without_object(path: &str) -> String {
+pub(super) fn without_object(path: &str) -> String {
     let segments: Vec<_> = path.split('/').collect();
     let kind = match segments[..] {
         [_, "api", _, "namespaces", _, _, ..] => 6,

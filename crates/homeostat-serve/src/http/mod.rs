@@ -4,6 +4,7 @@
 //! server of our own over `httparse`.
 
 mod accept;
+mod activity;
 #[cfg(feature = "tls")]
 mod certificate;
 mod connection;
@@ -29,6 +30,7 @@ mod tls;
 mod transport;
 
 pub(crate) use self::accept::Acceptor;
+pub(crate) use self::activity::SeenConnection;
 pub(crate) use self::counts::{HttpCounts, ReplyCount, increment, of_class, value};
 pub(crate) use self::head::RequestHead;
 pub(crate) use self::idle::IdleSockets;

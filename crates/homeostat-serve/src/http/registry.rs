@@ -13,6 +13,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::activity::{ConnectionActivity, SeenConnection};
 use super::limits::HttpLimits;
 use super::memory::{BodyReservation, Overload, ReplyReservation, RequestMemory};
 use crate::sync::Mutex;
@@ -50,6 +51,7 @@ pub(super) struct ServedConnection {
     pub(super) socket: Arc<TcpStream>,
     pub(super) peer: SocketAddr,
     phase: AtomicU8,
+    pub(super) activity: Mutex<ConnectionActivity>,
 }
 
 /// The open connections of a server.
@@ -117,7 +119,8 @@ impl ConnectionRegistry {
         }
         usage.connections += 1;
         let memory = Arc::clone(&usage.memory);
-        let connection = ServedConnection { socket: Arc::new(socket), peer, phase: AtomicU8::new(0) };
+        let (phase, activity) = (AtomicU8::new(0), Mutex::new(ConnectionActivity::default()));
+        let connection = ServedConnection { socket: Arc::new(socket), peer, phase, activity };
         let connection = Arc::new(connection);
         state.next += 1;
         let number = state.next;
@@ -127,6 +130,18 @@ impl ConnectionRegistry {
 
     pub(crate) fn connections(&self) -> usize {
         self.state.lock().open.len()
+    }
+
+    /// Returns the oldest open connections, at most `most`.
+    pub(crate) fn oldest(&self, most: usize) -> Vec<SeenConnection> {
+        let mut open: Vec<_> = self.state.lock().open.iter().map(|(number, of)| (*number, Arc::clone(of))).collect();
+        open.sort_unstable_by_key(|(number, _)| *number);
+        let seen = |(_, of): &(u64, Arc<ServedConnection>)| SeenConnection {
+            peer: of.peer,
+            is_idle: of.phase() == ConnectionPhase::Reads,
+            activity: of.activity.lock().clone(),
+        };
+        open.iter().take(most).map(seen).collect()
     }
 
     pub(crate) fn streams(&self) -> usize {
@@ -357,6 +372,28 @@ mod tests {
         drop((first, second, other, third));
         assert_eq!(registry.reply_bytes(), 0);
         assert!(registry.state.lock().clients.values().all(|usage| usage.memory.reply_bytes() == 0));
+    }
+
+    #[test]
+    fn the_oldest_connections_are_listed_with_their_last_requests() {
+        let registry = ConnectionRegistry::new(HttpLimits::default());
+        let slots = ["192.0.2.1", "192.0.2.2", "192.0.2.3"].map(|client| open(&registry, client));
+        for verb in ["LIST", "GET"] {
+            slots[1].connection.activity.lock().admit("ada", verb, "/api/v1/nodes/secret");
+        }
+        slots[1].connection.enter(ConnectionPhase::Handles);
+        let [first, second] = &registry.oldest(2)[..] else { panic!() };
+        assert_eq!((first.peer, first.is_idle, &first.activity), (slots[0].connection.peer, true, &Default::default()));
+        let activity = ConnectionActivity {
+            since: None,
+            requests: 2,
+            user: "ada".to_owned(),
+            last: "GET /api/v1/nodes/…".to_owned(),
+        };
+        assert_eq!((second.peer, second.is_idle, &second.activity), (slots[1].connection.peer, false, &activity));
+        let peer = slots[2].connection.peer;
+        drop(slots);
+        assert_eq!((registry.oldest(9), peer.port()), (Vec::new(), 1));
     }
 
     #[test]

@@ -3,10 +3,13 @@
 use std::fmt::Write;
 
 use super::data::{ChipColour, DASH, cell, chip, figure, heading, row_name, table};
-use super::escape::name;
-use super::units::{count, size};
-use crate::http::{of_class, value};
+use super::escape::{line, name};
+use super::units::{count, size, time};
+use crate::http::{SeenConnection, of_class, value};
 use crate::server::ServerVitals;
+
+/// The largest number of connections in the list.
+const MOST_CONNECTIONS: usize = 50;
 
 /// Adds the section. `refused` is the number of refused logins in the last five minutes.
 pub(super) fn section(out: &mut String, vitals: &ServerVitals, refused: u64) {
@@ -50,6 +53,34 @@ pub(super) fn section(out: &mut String, vitals: &ServerVitals, refused: u64) {
         }
         out.push_str("</tbody></table>");
     }
+    connections(out, &registry.oldest(MOST_CONNECTIONS), registry.connections());
+    out.push_str("</section>");
+}
+
+/// Adds the list of the open connections.
+fn connections(out: &mut String, shown: &[SeenConnection], all: usize) {
+    if shown.is_empty() {
+        out.push_str("<p class=\"calm\">No connection is open.</p>");
+        return;
+    }
+    let number = if shown.len() < all { format!("{}, the oldest {}", size(all), size(shown.len())) } else { size(all) };
     // Writing to a `String` cannot fail.
-    let _ = write!(out, "<p class=\"calm\">Open connections: {}.</p></section>", size(registry.connections()));
+    let _ = write!(out, "<details data-id=\"connections\"><summary>Open connections: {number}</summary>");
+    let heads = [("", "client"), ("", "user"), ("", "since"), ("n", "requests"), ("", "now")];
+    table(out, "now", "Open connections, the oldest first", &heads);
+    for SeenConnection { peer, is_idle, activity } in shown {
+        row_name(out, line(&peer.to_string()));
+        let user = if activity.user.is_empty() { DASH.to_owned() } else { name(&activity.user) };
+        cell(out, "", "user", user);
+        cell(out, "", "since", activity.since.map_or_else(|| DASH.to_owned(), time));
+        cell(out, "n", "requests", count(activity.requests));
+        let now = match (activity.last.as_str(), is_idle) {
+            ("", _) => "no request so far".to_owned(),
+            (last, true) => format!("idle after {}", name(last)),
+            (last, false) => name(last),
+        };
+        cell(out, "full", "now", now);
+        out.push_str("</tr>");
+    }
+    out.push_str("</tbody></table></details>");
 }

@@ -278,6 +278,10 @@ fn the_page_counts_the_errors_and_refused_logins_of_its_server() {
         "<dt>refused logins</dt><dd class=\"warn\">1 <small>1 in 5 min</small></dd>",
         ">401</span>",
         "data-label=\"last path\"><bdi>/nothing</bdi></td>",
+        // Its own connection is open.
+        "<summary>Open connections: ",
+        "data-label=\"user\"><bdi>ada</bdi></td><td class=\"\" data-label=\"since\"><time",
+        "data-label=\"requests\">1</td><td class=\"full\" data-label=\"now\"><bdi>GET /</bdi></td>",
     ] {
         assert!(page.contains(part), "{part}: {page}");
     }
