@@ -187,11 +187,21 @@ fn hour(out: &mut String, controller: &ControllerStatus, data: &PageData<'_>) {
     let depth = area(samples, depth_of, scales.depth, "most waiting keys of each minute");
     let runs = bars(samples, scales.runs, "runs per second of each minute, failed ones in red");
     let run_times = marks(samples, run_time_of, scales.run_time, "mean run time of each minute");
+    let limit = controller.metrics.max_concurrent_reconciles;
+    // A full column is a controller at its limit.
+    let active = area(samples, |sample| sample.active, limit_of(limit), "mean number of active runs of each minute");
     out.push_str("<div class=\"hour\">");
     chart(out, "peak of waiting keys", &past, |sample| Some(depth_of(sample)), |most| format!("{most:.0}"), &depth);
     chart(out, "runs per second", &past, |sample| Some(sample.runs), rate, &runs);
     chart(out, "mean run time", &past, run_time_of, times, &run_times);
+    let title = format!("active runs, of {}", size(limit));
+    chart(out, &title, &past, |sample| Some(sample.active), |most| format!("{most:.1}"), &active);
     out.push_str("</div></section>");
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a height in a chart")]
+fn limit_of(most: usize) -> f64 {
+    most as f64
 }
 
 /// Adds a chart with its last and its largest value.

@@ -52,6 +52,11 @@ pub(super) struct PastSamples {
 }
 
 impl PastSamples {
+    /// Returns the sample from a minute ago. `None` without samples that old.
+    pub(super) fn a_minute_ago(&self) -> Option<&HistorySample> {
+        self.samples.iter().rev().nth(usize::try_from(SHORT_PER_LONG).ok()?)
+    }
+
     /// Returns the last value, and the largest value with the end of its sample. `None` if no sample has a value.
     pub(super) fn now_and_most(
         &self,
@@ -81,6 +86,8 @@ pub(super) struct HistorySample {
     pub(super) errors: f64,
     /// The mean duration of the runs that ended. `None` if no run ended.
     pub(super) run_time: Option<Duration>,
+    /// The mean number of active runs.
+    pub(super) active: f64,
 }
 
 /// A controller's counters at the time of a sample.
@@ -93,6 +100,8 @@ struct Totals {
     errors: u64,
     timed: u64,
     run_time: Duration,
+    /// The time of all runs, including the active ones.
+    busy: Duration,
 }
 
 /// The samples of one length, oldest first.
@@ -183,6 +192,7 @@ impl History {
                 errors: metrics.runs.errors(),
                 timed: metrics.work_time.count(),
                 run_time: metrics.work_time.sum(),
+                busy: metrics.work_time.sum() + metrics.unfinished_work,
             };
             match known.get_mut(name) {
                 Some(samples) => samples.add(totals, metrics.queue.depth()),
@@ -211,7 +221,7 @@ impl ControllerHistory {
 
 impl Samples {
     fn add(&mut self, now: Totals, depth: usize) {
-        let Totals { at, runs, errors, timed, run_time, .. } = std::mem::replace(&mut self.last, now);
+        let Totals { at, runs, errors, timed, run_time, busy, .. } = std::mem::replace(&mut self.last, now);
         let period = now.at.since(at).as_secs_f64().max(0.001);
         // A controller that was removed and added again counts from zero.
         #[expect(clippy::cast_precision_loss, reason = "a rate, shown with two digits")]
@@ -222,6 +232,7 @@ impl Samples {
             runs: rate(now.runs, runs),
             errors: rate(now.errors, errors),
             run_time: (ended > 0).then(|| now.run_time.saturating_sub(run_time) / ended),
+            active: now.busy.saturating_sub(busy).as_secs_f64() / period,
         };
         if self.samples.len() >= SAMPLES {
             self.samples.pop_front();
@@ -319,10 +330,13 @@ mod tests {
             errors,
             timed: runs,
             run_time: Duration::from_secs(run_time),
+            // One run has begun, but not ended.
+            busy: Duration::from_secs(run_time + at),
         };
         let mut samples = Samples { last: totals(10, 100, 5, 50), samples: VecDeque::new() };
         samples.add(totals(15, 110, 10, 70), 3);
-        let expected = HistorySample { depth: 3, runs: 2.0, errors: 1.0, run_time: Some(Duration::from_secs(2)) };
+        let run_time = Some(Duration::from_secs(2));
+        let expected = HistorySample { depth: 3, runs: 2.0, errors: 1.0, run_time, active: 5.0 };
         assert_eq!(samples.samples, [expected]);
         // A counter that starts again shows zero, not a negative rate.
         samples.add(totals(20, 0, 0, 0), 0);
@@ -338,6 +352,7 @@ mod tests {
             errors: 0,
             timed: at,
             run_time: Duration::from_secs(at),
+            busy: Duration::from_secs(at),
         };
         let mut history = ControllerHistory::new(totals(0));
         for sample in 1..=1_000_u64 {
@@ -345,7 +360,8 @@ mod tests {
             history.add(totals(sample * 5), if sample % 12 == 7 { 9 } else { 0 });
         }
         assert_eq!((history.short.samples.len(), history.long.samples.len()), (SAMPLES, SAMPLES));
-        let minute = HistorySample { depth: 9, runs: 1.0, errors: 0.0, run_time: Some(Duration::from_secs(1)) };
+        let run_time = Some(Duration::from_secs(1));
+        let minute = HistorySample { depth: 9, runs: 1.0, errors: 0.0, run_time, active: 1.0 };
         assert!(history.long.samples.iter().all(|sample| *sample == minute), "{:?}", history.long.samples);
     }
 }
