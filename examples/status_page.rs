@@ -140,7 +140,7 @@ fn program(end: &CancellationToken) -> Result<(Manager, StatusPages), BoxError> 
         .poller(Poller::new(Duration::from_secs(5), link).name("links"))
         .build()?;
     let zone = Controller::builder("zone", reconcile(end, 2..40)).build()?;
-    // The page names it without the hash.
+    // The page shows the hash in a muted colour.
     let share = Controller::builder("share", reconcile(end, 2..40))
         .poller(
             Poller::new(Duration::from_secs(9), |_cx: &Context| Ok::<_, BoxError>(Vec::new()))

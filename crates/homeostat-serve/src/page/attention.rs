@@ -9,6 +9,7 @@ use super::data::{
 use super::escape::{line, name, path, source_name};
 use super::object_parts::{object_link, readiness};
 use super::objects;
+use super::sources::next_try as next_listing;
 use super::suspension::{Suspension, failed_chips, is_suspended, next_try};
 use super::units::size;
 use crate::api::{KindCount, ObjectCount, full_name};
@@ -178,13 +179,13 @@ fn of_objects(KindCount { kind, count, .. }: &KindCount, data: &PageData<'_>) ->
 /// Returns the number of troubles, including keys and objects without a row.
 pub(super) fn count(status: &ManagerStatus, kinds: &[KindCount]) -> usize {
     let of_controllers = status.controllers.iter().map(|controller| {
-        let sources = controller.sources.iter().filter_map(|source| of_source(&controller.name, source)).count();
+        let sources = controller.sources.iter().filter(|source| trouble_of(source).is_some()).count();
         let suspended = usize::from(waits_for_resume(controller));
         let overdue = controller.running.iter().filter(|run| run.overdue).count();
         let keys = controller.metrics.failing + controller.metrics.parked + only_suspended(controller).len();
         overdue + suspended + sources + keys
     });
-    let sources = status.sources.iter().filter_map(|source| of_source(&status.name, source)).count();
+    let sources = status.sources.iter().filter(|source| trouble_of(source).is_some()).count();
     usize::from(status.failure.is_some()) + sources + of_controllers.sum::<usize>() + objects::not_ready(kinds)
 }
 
@@ -196,11 +197,11 @@ fn rows(data: &PageData<'_>) -> Vec<Vec<Trouble>> {
         why: detail(&format!("failure {component}"), error),
         ..Trouble::new(0, chip(ChipColour::Bad, "failed"), component, "")
     });
-    let sources = status.sources.iter().filter_map(|source| of_source(&status.name, source));
+    let sources = status.sources.iter().filter_map(|source| of_source(&status.name, source, data));
     let mut rows = vec![failure.into_iter().chain(sources).collect()];
     for controller in &status.controllers {
         let part = controller_link(&controller.name);
-        let sources = controller.sources.iter().filter_map(|source| of_source(&controller.name, source));
+        let sources = controller.sources.iter().filter_map(|source| of_source(&controller.name, source, data));
         let sources = sources.map(|row| Trouble { part: part.clone(), ..row });
         let mut of_controller: Vec<_> = of_runs(controller, data).collect();
         of_controller.extend(of_suspension(controller, data));
@@ -243,13 +244,18 @@ fn of_runs(controller: &ControllerStatus, data: &PageData<'_>) -> impl Iterator<
     })
 }
 
-fn of_source(part: &str, source: &SourceStatus) -> Option<Trouble> {
-    let state = match source {
-        SourceStatus { overdue: true, .. } => "overdue",
-        SourceStatus { failing_for: Some(_), .. } => "source fails",
-        SourceStatus { undecodable: 1.., .. } => "undecodable",
-        _ => return None,
-    };
+/// Returns the trouble of a source in a word or two.
+fn trouble_of(source: &SourceStatus) -> Option<&'static str> {
+    match source {
+        SourceStatus { overdue: true, .. } => Some("overdue"),
+        SourceStatus { failing_for: Some(_), .. } => Some("source fails"),
+        SourceStatus { undecodable: 1.., .. } => Some("undecodable"),
+        _ => None,
+    }
+}
+
+fn of_source(part: &str, source: &SourceStatus, data: &PageData<'_>) -> Option<Trouble> {
+    let state = trouble_of(source)?;
     let error = source.last_error.clone().unwrap_or_default();
     let why = match state {
         "overdue" => format!("the listing has passed its deadline; the last error was: {error}"),
@@ -264,6 +270,7 @@ fn of_source(part: &str, source: &SourceStatus) -> Option<Trouble> {
         subject: source_name(&source.name),
         tries: source.failing_for.is_some().then_some(source.failures_in_a_row.into()),
         lasts: source.failing_for.or(source.listing_for.filter(|_| source.overdue)),
+        next: ("n", next_listing(source, data)),
         why: detail(&format!("{part} {}", source.name), &why),
         ..Trouble::new(2, chip(ChipColour::Bad, state), part, "")
     })

@@ -88,12 +88,12 @@ pub(super) fn plain(shown: &str) -> &str {
     inner.filter(|inner| !inner.is_empty() && !inner.contains(['"', '\\'])).unwrap_or(shown)
 }
 
-/// Escapes the name of a source. The name of a watch of objects ends with a hash, which only its tooltip shows.
+/// Escapes the name of a source. The name of a watch of objects ends with a hash, which has a muted colour.
 pub(super) fn source_name(text: &str) -> String {
     let is_hash = |end: &str| end.len() == 16 && end.bytes().all(|byte| b"0123456789abcdef".contains(&byte));
     match text.rsplit_once('-') {
         Some((stem, end)) if !stem.is_empty() && is_hash(end) => {
-            format!("<span title=\"{}\">{}</span>", line(text), name(stem))
+            format!("{}<small>-{end}</small>", name(stem))
         }
         _ => name(text),
     }
@@ -154,11 +154,8 @@ mod tests {
     }
 
     #[test]
-    fn the_name_of_a_source_has_no_hash() {
-        assert_eq!(
-            source_name("shares-12f2c21bee4b8612"),
-            "<span title=\"shares-12f2c21bee4b8612\"><bdi>shares</bdi></span>"
-        );
+    fn the_name_of_a_source_has_a_muted_hash() {
+        assert_eq!(source_name("shares-12f2c21bee4b8612"), "<bdi>shares</bdi><small>-12f2c21bee4b8612</small>");
         for other in ["shares", "a-12f2c21bee4b861", "a-12f2c21bee4b861g", "-12f2c21bee4b8612"] {
             assert_eq!(source_name(other), format!("<bdi>{other}</bdi>"));
         }

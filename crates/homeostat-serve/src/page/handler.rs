@@ -15,15 +15,15 @@ use super::search::SearchText;
 use super::shell::{live_part, protect, whole_page};
 use super::tab::Tab;
 use super::{
-    actions, attention, checks, controller_page, controllers, key_page, objects, search, sources, summary, timeline,
-    traffic,
+    actions, attention, checks, controller_page, controllers, key_page, objects, program, search, sources, summary,
+    timeline, traffic,
 };
 use crate::access::{Access, AccessRequest, AccessTarget, Authorizer, UserInfo};
 use crate::api::{KindCount, ObjectApi};
 use crate::http::{Handler, IncomingRequest, Reply, canonical_path};
 use crate::status::{
-    BegunRun, CONTENT_TYPE, CheckKind, CheckResult, FailureReasons, ProcessFacts, RecentRun, UserAction, all_ok,
-    metrics_text, reply_to_group, reply_to_one, status_json,
+    BegunRun, CONTENT_TYPE, CheckKind, CheckOwner, CheckResult, FailureReasons, ProcessFacts, RecentRun, UserAction,
+    all_ok, metrics_text, reply_to_group, reply_to_one, status_json,
 };
 use homeostat::manager::Manager;
 use homeostat::rt::{one_line, panic_message};
@@ -47,7 +47,9 @@ impl StatusPages {
             ["readyz", name @ ..] => self.health(CheckKind::Ready, parts[0], name, request, manager),
             ["metrics"] => {
                 let server = self.server.as_ref().map(|server| &server.vitals);
-                let text = metrics_text(&manager.summary(), server, &ProcessFacts::read());
+                let [live, ready] = [CheckKind::Live, CheckKind::Ready].map(|kind| self.run_checks(kind, manager));
+                let (process, version) = (ProcessFacts::read(), self.version.as_deref());
+                let text = metrics_text(&manager.summary(), (&live, &ready), server, &process, version);
                 Reply::new(StatusCode::OK, CONTENT_TYPE, text)
             }
             ["statusz"] => self.status(request, manager),
@@ -98,7 +100,8 @@ impl StatusPages {
         if kind == CheckKind::Ready
             && let Some(store) = served.cloned().or(shown)
         {
-            results.push(CheckResult { name: STORE_CHECK.to_owned(), failure: store.fault() });
+            let (name, owner) = (STORE_CHECK.to_owned(), CheckOwner::ObjectStore);
+            results.push(CheckResult { name, owner, failure: store.fault() });
         }
         results
     }
@@ -168,7 +171,7 @@ impl StatusPages {
             summary::header(&mut live, data, &tab);
             summary::sections(&mut live, data, &kinds);
             live.push_str("<main id=\"main\">");
-            summary::figures(&mut live, data.status);
+            summary::figures(&mut live, data);
             attention::section(&mut live, data, &kinds);
             controllers::section(&mut live, data);
             timeline::section(&mut live, data);
@@ -179,6 +182,7 @@ impl StatusPages {
                 traffic::section(&mut live, &server.vitals, self.history.refused_logins());
             }
             actions::section(&self.past_actions, &mut live, data.times(), |_| true);
+            program::section(&mut live, data, self.objects.as_ref(), self.server.is_some());
             live.push_str("</main>");
             page(request, StatusCode::OK, &tab, live)
         })

@@ -20,6 +20,8 @@ mod object_parts;
 mod objects;
 mod pages;
 mod past_actions;
+mod program;
+mod reasons;
 mod runs;
 mod search;
 mod shell;

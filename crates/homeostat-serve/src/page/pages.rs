@@ -21,7 +21,7 @@ use homeostat::run::BoxError;
 ///
 /// | path | answer |
 /// |---|---|
-/// | `/` | the status page: troubles, health checks, controllers, runs, sources, [objects](Self::objects), the server; its tab shows the health |
+/// | `/` | the status page: troubles, health checks, controllers, runs, sources, [objects](Self::objects), the server with its open connections, the program with metrics for alerts; its tab shows the health |
 /// | `/controllers/<name>` | the page of a controller: its last hour, failed and suspended keys, sources, last runs |
 /// | `/keys/<controller>/<key>` | the page of a key: why it ran, its last runs, its next run |
 /// | `/search?q=<text>` | the controllers, sources, known keys and objects whose names contain a text, with their states |
@@ -43,12 +43,14 @@ use homeostat::run::BoxError;
 /// The check `objects` fails if the store's last read or write failed within the last minute. A server that gets no
 /// requests while it is not ready therefore becomes ready again, and its next request shows whether the store works.
 ///
-/// # Metrics of the server
+/// # Metrics of these pages
 ///
-/// The server counts under the names of a Kubernetes API server, where these exist. Only this page shows them.
+/// The names are those of a Kubernetes API server, where these exist. Only this page shows them.
 ///
 /// | metric | labels | value |
 /// |---|---|---|
+/// | `kubernetes_healthcheck` | `name`, `type`: `livez` or `readyz` | whether a health check passes; each request runs the added checks |
+/// | `homeostat_build_info` | `version` of this library, `program_version` if it is [set](Self::version) | 1 |
 /// | `apiserver_request_total` | `verb` (`LIST`, `WATCH`, …; `other` if the request cannot be read), `code` | replies, except failed health checks |
 /// | `homeostat_server_failed_health_checks_total` | | replies that told a failed health check |
 /// | `apiserver_longrunning_requests` | | open streams, for example watches |
@@ -78,6 +80,7 @@ use homeostat::run::BoxError;
 /// | `live`, `ready` | `ok`, and `checks`: `name`, `ok`, `reason` |
 /// | `leadership` | `elected` (whether there is an elector), `leading`, `leader`: `name`, `pid`, `sinceSeconds`, `forSeconds` |
 /// | `process` | `pid`, `startTimeSeconds`, `cpuSeconds`, `residentBytes`, `virtualBytes`, `openFiles`, `maxFiles`, `threads`, `host`, `version` (of the program) |
+/// | `poolThreads` | the number of threads that the controllers share |
 /// | `components` | the names of all components |
 /// | `failure` | the failure that stopped the manager: `component`, `error` |
 /// | `controllers` | a list, see below |
@@ -88,7 +91,7 @@ use homeostat::run::BoxError;
 /// | field | value |
 /// |---|---|
 /// | `name`, `phase` | its name; `syncing`, `standby`, `suspended`, `running` or `stopped` |
-/// | `maxConcurrentReconciles` | the limit on active runs |
+/// | `maxConcurrentReconciles`, `overdueCount` | the limit on active runs, and how many are past their deadline |
 /// | `running` | the active runs: `key`, `thread`, `reasons`, `requestedBy`, `ageSeconds`, `timeoutSeconds` (from the start of the run to its deadline), `overdue` |
 /// | `queue` | `depth`, `high`, `normal`, `low`, `delayed`, `processing`, `adds` |
 /// | `oldestWaiting` | `key`, `ageSeconds` |
@@ -107,7 +110,8 @@ use homeostat::run::BoxError;
 /// page.
 ///
 /// A source: `name`, `synced`, `listings`, `failures`, `failuresInARow`, `failingForSeconds`, `lastError`,
-/// `listingForSeconds`, `overdue`, `undecodable`, `undecodableError`.
+/// `lastSuccessAgoSeconds` (null: never), `periodSeconds` (null: a watch), `nextTryInSeconds` (null: none is planned,
+/// or it is due), `listingForSeconds`, `overdue`, `undecodable`, `undecodableError`.
 ///
 /// # Examples
 ///

@@ -2,7 +2,7 @@
 
 use super::data::{ChipColour, DASH, PageData, cell, chip, controller_link, detail, heading, row_name, table};
 use super::escape::source_name;
-use super::units::{count, size};
+use super::units::{ahead, count, set_span, size};
 use homeostat::watch::SourceStatus;
 
 /// Adds the section with the sources of the manager and of all controllers.
@@ -25,17 +25,22 @@ pub(super) fn table_of(out: &mut String, rows: &[(Option<&str>, &SourceStatus)],
     let is_of_one = rows.iter().all(|(controller, _)| controller.is_none());
     let mut heads = vec![("", "name"), ("", "state"), ("", "controller")];
     heads.truncate(if is_of_one { 2 } else { 3 });
-    heads.extend([("n", "listings"), ("n", "failures"), ("n", "failing for"), ("why", "last error")]);
+    heads.extend([("n", "tries"), ("n", "last success"), ("n", "next try"), ("why", "last error")]);
     table(out, "", "Pollers and watches", &heads);
     for (controller, source) in rows {
-        row_name(out, source_name(&source.name));
+        row_name(out, format_args!("{} <small>{}</small>", source_name(&source.name), kind(source)));
         cell(out, "state", "state", state(source));
         if !is_of_one {
             cell(out, "", "controller", controller.map_or_else(|| DASH.to_owned(), controller_link));
         }
-        cell(out, "n", "listings", count(source.listings));
-        cell(out, "n", "failures", failures(source));
-        cell(out, "n", "failing for", source.failing_for.map_or_else(|| DASH.to_owned(), |time| data.ago(time)));
+        cell(out, "n", "tries", tries(source));
+        cell(
+            out,
+            "n",
+            "last success",
+            source.last_success.map_or_else(|| "never".to_owned(), |age| data.ago(age) + " ago"),
+        );
+        cell(out, "n", "next try", next_try(source, data));
         let error = source.last_error.as_deref().unwrap_or_default();
         let error = detail(&format!("source {} {}", controller.unwrap_or_default(), source.name), error);
         // An error of the past stays visible, in a muted colour.
@@ -46,9 +51,24 @@ pub(super) fn table_of(out: &mut String, rows: &[(Option<&str>, &SourceStatus)],
     out.push_str("</tbody></table></section>");
 }
 
-fn failures(source: &SourceStatus) -> String {
-    let class = if source.failures == 0 { "none" } else { "" };
-    format!("<span class=\"{class}\">{}</span>", count(source.failures))
+fn kind(source: &SourceStatus) -> String {
+    source.period.map_or_else(|| "watch".to_owned(), |period| format!("poll every {}", set_span(period)))
+}
+
+/// Returns the number of listings, and of failures. The stream of a watch may fail more often than its listings.
+fn tries(source: &SourceStatus) -> String {
+    let failures = if source.failures == 0 { String::new() } else { format!(", {} failed", count(source.failures)) };
+    format!("{}{failures}", count(source.listings))
+}
+
+/// Describes the next try of a source, as HTML. A watch that works needs none.
+pub(super) fn next_try(source: &SourceStatus, data: &PageData<'_>) -> String {
+    match (source.listing_for, source.next_listing) {
+        (Some(_), _) => "trying now".to_owned(),
+        (None, Some(rest)) => format!("in {}", ahead(data.status.time_of_day, rest)),
+        (None, None) if source.period.is_some() || source.failing_for.is_some() => "now".to_owned(),
+        (None, None) => DASH.to_owned(),
+    }
 }
 
 /// Returns the state of a source as a chip.

@@ -1,15 +1,16 @@
 //! The top of the status page: phase, health with reasons, leadership and a line of figures.
 
+use std::cmp::Ordering;
 use std::fmt::Write;
 
-use super::attention;
 use super::data::{ChipColour, PageData, chip, controller_link, figure};
-use super::escape::{lines, name};
-use super::objects;
+use super::escape::name;
+use super::history::Past;
 use super::tab::Tab;
 use super::units::{ago, date, size, time};
+use super::{attention, objects, reasons};
 use crate::api::KindCount;
-use crate::status::{CheckResult, all_ok};
+use crate::status::{CheckKind, CheckResult, all_ok};
 use homeostat::controller::{ControllerPhase, ControllerStatus};
 use homeostat::manager::ManagerStatus;
 
@@ -67,19 +68,16 @@ fn health(good: &str, bad: &str, results: &[CheckResult]) -> String {
 
 /// Adds the failed checks with their reasons. A check that fails in both groups is listed once.
 fn reasons(out: &mut String, data: &PageData<'_>) {
-    let PageData { status, live, ready, .. } = *data;
+    let PageData { live, ready, .. } = *data;
     if all_ok(live) && all_ok(ready) {
         return;
     }
     out.push_str("<ul class=\"reasons\" aria-label=\"Reasons\">");
-    let new = ready.iter().filter(|result| !live.contains(result)).map(|result| ("not ready", result));
-    for (kind, CheckResult { name, failure }) in live.iter().map(|result| ("not live", result)).chain(new) {
-        if let Some(reason) = failure {
-            // The check of a controller has its name.
-            let is_controller = status.controllers.iter().any(|controller| controller.name == *name);
-            let subject = if is_controller { controller_link(name) } else { self::name(name) };
-            let _ = write!(out, "<li><b>{kind}</b> {subject}: {}</li>", lines(reason));
-        }
+    let new = ready.iter().filter(|result| !live.contains(result));
+    let all = live.iter().map(|result| (CheckKind::Live, result)).chain(new.map(|result| (CheckKind::Ready, result)));
+    for (kind, result) in all.filter(|(_, result)| result.failure.is_some()) {
+        let word = if kind == CheckKind::Live { "not live" } else { "not ready" };
+        let _ = write!(out, "<li><b>{word}</b> {}</li>", reasons::sentence(kind, result, data));
     }
     out.push_str("</ul>");
 }
@@ -93,8 +91,10 @@ fn facts(data: &PageData<'_>) -> Vec<String> {
     if let Some(version) = data.version {
         facts.push(format!("version {}", name(version)));
     }
-    let host = process.host.as_deref().map(|host| format!(" on {}", name(host))).unwrap_or_default();
-    facts.push(format!("pid {}{host}", process.id));
+    if let Some(host) = &process.host {
+        facts.push(format!("host {}", name(host)));
+    }
+    facts.push(format!("pid {}", process.id));
     if let Some(started) = process.started
         && let Ok(up) = status.time_of_day.duration_since(started)
     {
@@ -119,7 +119,7 @@ fn leadership(status: &ManagerStatus) -> Option<String> {
     Some(match (&status.leader, status.leading) {
         // The process follows among the facts.
         (Some(leader), true) => {
-            let own = leader.name.as_deref().map(|own| format!(" as {}", name(own))).unwrap_or_default();
+            let own = leader.name.as_deref().map(|own| format!(" · leader name {}", name(own))).unwrap_or_default();
             format!("<b>leads</b>{time}{own}")
         }
         (None, true) => "<b>leads</b>".to_owned(),
@@ -129,7 +129,8 @@ fn leadership(status: &ManagerStatus) -> Option<String> {
 }
 
 /// Adds a line of figures for all controllers together.
-pub(super) fn figures(out: &mut String, status: &ManagerStatus) {
+pub(super) fn figures(out: &mut String, data: &PageData<'_>) {
+    let status = data.status;
     let sum = |of: fn(&ControllerStatus) -> usize| status.controllers.iter().map(of).sum::<usize>();
     let waits = status.controllers.iter().filter_map(|of| Some((of.oldest_waiting.as_ref()?.1, &of.name)));
     let oldest = waits.max().map_or_else(
@@ -142,19 +143,51 @@ pub(super) fn figures(out: &mut String, status: &ManagerStatus) {
         depth => format!("<br><small>{} suspended</small>", size(depth)),
     };
     let depth = sum(|each| each.metrics.queue.depth());
+    let active = sum(|each| each.metrics.runs.active);
+    let of_pool = format!("{}<br><small>of a pool of {} threads</small>", size(active), size(status.threads));
+    let all_delayed = sum(|each| each.metrics.queue.delayed);
+    let delayed = size(all_delayed) + &delays(all_delayed, status);
     let own = status.sources.iter().filter(|source| source.failing_for.is_some()).count();
     let class = |count: usize, class: &'static str| if count == 0 { "none" } else { class };
     let count = |out: &mut String, name: &str, count: usize, colour: &'static str| {
         figure(out, name, size(count), class(count, colour));
     };
     out.push_str("<dl class=\"figures\">");
-    count(out, "running", sum(|each| each.metrics.runs.active), "");
-    figure(out, "waiting", size(depth) + &suspended, class(depth, ""));
+    figure(out, "running", of_pool, class(active, ""));
+    figure(out, "waiting", size(depth) + &suspended + &trend(depth, data), class(depth, ""));
     figure(out, "oldest wait", oldest, class(depth, ""));
-    count(out, "delayed", sum(|each| each.metrics.queue.delayed), "");
+    figure(out, "delayed", delayed, class(all_delayed, ""));
     count(out, "failing", sum(|each| each.metrics.failing), "warn");
     count(out, "parked", sum(|each| each.metrics.parked), "bad");
     count(out, "overdue", sum(|each| each.running.iter().filter(|run| run.overdue).count()), "bad");
     count(out, "sources failing", sum(|each| each.metrics.failing_sources) + own, "bad");
     out.push_str("</dl>");
+}
+
+/// Describes the delayed keys: retries of failed keys, and all others.
+fn delays(delayed: usize, status: &ManagerStatus) -> String {
+    let failing = status.controllers.iter().flat_map(|controller| &controller.failing);
+    let retries = failing.filter(|failed| failed.next_try.is_some()).count().min(delayed);
+    let part = |count: usize, word: &str| (count > 0).then(|| format!("{word}: {}", size(count)));
+    let parts = [part(retries, "retries"), part(delayed - retries, "due later")];
+    match parts.into_iter().flatten().collect::<Vec<_>>().join(", ") {
+        parts if parts.is_empty() => parts,
+        parts => format!("<br><small>{parts}</small>"),
+    }
+}
+
+/// Compares the number of waiting keys with the number a minute ago.
+fn trend(depth: usize, data: &PageData<'_>) -> String {
+    let of = |name: &String| data.history.of(name, Past::FiveMinutes).a_minute_ago().map(|sample| sample.depth);
+    let past: Vec<_> = data.status.controllers.iter().filter_map(|controller| of(&controller.name)).collect();
+    let before: usize = past.iter().sum();
+    if past.is_empty() || (before, depth) == (0, 0) {
+        return String::new();
+    }
+    let word = match depth.cmp(&before) {
+        Ordering::Less => "falling",
+        Ordering::Equal => "steady",
+        Ordering::Greater => "rising",
+    };
+    format!("<br><small>{word}, {} a minute before</small>", size(before))
 }

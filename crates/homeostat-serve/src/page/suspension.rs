@@ -3,7 +3,7 @@
 use std::time::{Instant, SystemTime};
 
 use super::clock_times::clock_time;
-use super::data::{ChipColour, DASH, PageData, chip};
+use super::data::{ChipColour, PageData, chip};
 use super::escape::name;
 use super::past_actions::{ActionTarget, PastAction, PastActions, SLACK};
 use super::units::{ahead, time};
@@ -138,7 +138,7 @@ pub(super) fn next_try(
         (Some(suspension), _) if request.is_some() => {
             ("wide", suspension.next_in_row(AFTER_RESUME, request.as_ref(), data.times()))
         }
-        _ if failed.parked => ("n", DASH.to_owned()),
+        _ if failed.parked => ("wide", "none: given up <small>until a change or a retry</small>".to_owned()),
         (Some(suspension), next) => {
             let when = after_resume_and(next, "", data.times());
             ("wide", suspension.next_in_row(&when, None, data.times()))

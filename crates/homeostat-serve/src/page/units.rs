@@ -20,6 +20,14 @@ pub(super) fn span(duration: Duration) -> String {
     }
 }
 
+/// Formats a duration that someone has set, without a part that is zero: `5 s`, `1 h`, `1 m 30 s`.
+pub(super) fn set_span(duration: Duration) -> String {
+    let text = span(duration);
+    let is_whole = duration.subsec_nanos() == 0 && duration.as_secs() < 10;
+    let shown = [" 0 s", " 0 m", " 0 h"].iter().find_map(|zero| text.strip_suffix(zero)).unwrap_or(&text);
+    if is_whole { format!("{} s", duration.as_secs()) } else { shown.to_owned() }
+}
+
 /// Formats a count with commas between thousands: `18,231`.
 pub(super) fn count(count: u64) -> String {
     let digits = count.to_string();
@@ -117,6 +125,24 @@ mod tests {
         }
         assert_eq!(span(Duration::from_nanos(7)), "1 µs");
         assert_eq!(span(Duration::MAX), format!("{} d 7 h", u64::MAX / 86_400));
+    }
+
+    #[test]
+    fn durations_that_someone_has_set_have_no_zero_part() {
+        for (millis, text) in [
+            (0, "0 s"),
+            (250, "250 ms"),
+            (5_000, "5 s"),
+            (1_500, "1.5 s"),
+            (30_000, "30 s"),
+            (60_000, "1 m"),
+            (90_000, "1 m 30 s"),
+            (600_000, "10 m"),
+            (3_600_000, "1 h"),
+            (172_800_000, "2 d"),
+        ] {
+            assert_eq!(set_span(Duration::from_millis(millis)), text);
+        }
     }
 
     #[test]

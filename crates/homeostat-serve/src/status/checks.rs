@@ -19,10 +19,22 @@ pub(crate) enum CheckKind {
     Ready,
 }
 
+/// The owner of a check.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CheckOwner {
+    /// The manager, or the component with the name of the check.
+    Manager,
+    /// The store of the served objects.
+    ObjectStore,
+    /// The program has added it.
+    Program,
+}
+
 /// The result of one check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CheckResult {
     pub(crate) name: String,
+    pub(crate) owner: CheckOwner,
     /// The reason of a failure in one line.
     pub(crate) failure: Option<String>,
 }
@@ -53,7 +65,7 @@ impl HealthChecks {
                 Ok(Err(error)) => Some(one_line(Chain(&*error))),
                 Err(panic) => Some(format!("the check panicked: {}", one_line(panic_message(&*panic)))),
             };
-            results.push(CheckResult { name: name.clone(), failure });
+            results.push(CheckResult { name: name.clone(), owner: CheckOwner::Program, failure });
         }
         results
     }
@@ -74,7 +86,8 @@ fn of_manager(health: &Health, manager: &Manager) -> Vec<CheckResult> {
         let prefix = format!("{}: ", one_line(&name));
         let of_name = health.by_name().filter(|(of, _)| *of == name);
         let reasons: Vec<_> = of_name.map(|(_, reason)| reason.strip_prefix(&prefix).unwrap_or(reason)).collect();
-        CheckResult { failure: (!reasons.is_empty()).then(|| reasons.join("; ")), name }
+        let failure = (!reasons.is_empty()).then(|| reasons.join("; "));
+        CheckResult { name, owner: CheckOwner::Manager, failure }
     };
     names.into_iter().map(result).collect()
 }
@@ -157,7 +170,11 @@ mod tests {
 
     fn results() -> Vec<CheckResult> {
         [("manager", None), ("vm", Some("no route to host")), ("disk", None)]
-            .map(|(name, failure)| CheckResult { name: name.into(), failure: failure.map(str::to_owned) })
+            .map(|(name, failure)| CheckResult {
+                name: name.into(),
+                owner: CheckOwner::Manager,
+                failure: failure.map(str::to_owned),
+            })
             .into()
     }
 

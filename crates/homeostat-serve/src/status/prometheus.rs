@@ -1,7 +1,9 @@
 //! The metrics of a manager as text. Names and labels are the same as in the export to the `metrics` facade.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, UNIX_EPOCH};
 
+use super::checks::CheckResult;
 use super::exposition::Exposition;
 use super::process::ProcessFacts;
 use crate::http::{ReplyCount, value};
@@ -11,15 +13,47 @@ use homeostat::manager::ManagerStatus;
 
 pub(crate) use super::exposition::CONTENT_TYPE;
 
-/// Returns the metrics of a manager, of the server that shows them, and of the process.
-pub(crate) fn metrics_text(manager: &ManagerStatus, server: Option<&ServerVitals>, process: &ProcessFacts) -> String {
+/// Returns the metrics of a manager and of its checks for liveness and readiness, of the server that shows them, and of
+/// the process. `version` is the version of the program.
+pub(crate) fn metrics_text(
+    manager: &ManagerStatus,
+    (live, ready): (&[CheckResult], &[CheckResult]),
+    server: Option<&ServerVitals>,
+    process: &ProcessFacts,
+    version: Option<&str>,
+) -> String {
     let mut text = Exposition::default();
+    build_info(&mut text, version);
     of_manager(&mut text, manager);
+    check_metrics(&mut text, live, ready);
     if let Some(server) = server {
         server_metrics(&mut text, server);
     }
     process_metrics(&mut text, process);
     text.into_text()
+}
+
+/// The version of this library.
+pub(crate) const LIBRARY_VERSION: &str = env!("CARGO_PKG_VERSION");
+
+fn build_info(text: &mut Exposition, version: Option<&str>) {
+    text.family("homeostat_build_info", MetricKind::Gauge, "The versions of this library and of the program.");
+    let labels = [("version", LIBRARY_VERSION), ("program_version", version.unwrap_or_default())];
+    text.count(if version.is_some() { &labels } else { &labels[..1] }, 1);
+}
+
+/// Writes the result of each check, as a Kubernetes API server does. Checks of one name and type count as one.
+fn check_metrics(text: &mut Exposition, live: &[CheckResult], ready: &[CheckResult]) {
+    text.family("kubernetes_healthcheck", MetricKind::Gauge, "Whether a health check passes.");
+    for (of_type, results) in [("livez", live), ("readyz", ready)] {
+        let mut passes = BTreeMap::new();
+        for CheckResult { name, failure, .. } in results {
+            *passes.entry(name.as_str()).or_insert(true) &= failure.is_none();
+        }
+        for (name, passes) in passes {
+            text.count(&[("name", name), ("type", of_type)], passes.into());
+        }
+    }
 }
 
 /// Writes the metrics of a server.

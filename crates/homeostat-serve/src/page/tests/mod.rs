@@ -3,6 +3,7 @@
 
 mod acting;
 mod handling;
+mod home;
 mod places;
 mod program;
 mod words;

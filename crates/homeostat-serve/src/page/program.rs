@@ -1,0 +1,71 @@
+//! The section of the program: its parts, the pages for tools, and the metrics for alerts.
+
+use std::fmt::Write;
+
+use super::data::{PageData, cell, row_name, table};
+use super::units::size;
+use crate::api::ObjectApi;
+use crate::status::LIBRARY_VERSION;
+
+/// The signs of trouble: the word on the page, the metric, and the condition of an alert.
+pub(super) const ALERTS: [[&str; 3]; 14] = [
+    ["live", "kubernetes_healthcheck", "{type=\"livez\"} is 0"],
+    ["ready", "kubernetes_healthcheck", "{type=\"readyz\"} is 0 for some minutes"],
+    ["overdue", "homeostat_overdue_runs", "above 0"],
+    ["parked", "homeostat_parked_keys", "above 0"],
+    ["failing", "homeostat_failing_keys", "above 0 for longer than some retries take"],
+    ["suspended", "homeostat_suspended", "1 for longer than the work of a person takes"],
+    ["suspended keys", "homeostat_suspended_keys", "above 0 for as long"],
+    ["sources failing", "homeostat_source_failing_seconds", "above 300"],
+    ["waiting", "workqueue_depth", "rising for some minutes"],
+    ["oldest wait", "workqueue_queue_duration_seconds", "the 99th percentile of the waits that have ended"],
+    ["running", "controller_runtime_active_workers", "at controller_runtime_max_concurrent_reconciles all the time"],
+    ["errors", "controller_runtime_reconcile_errors_total", "the rate, by controller"],
+    ["server errors", "apiserver_request_total", "the rate with {code=~\"5..\"}"],
+    ["leads", "leader_election_master_status", "the sum over all processes is not 1"],
+];
+
+/// Adds the section. `has_server` says whether a server counts its requests.
+pub(super) fn section(out: &mut String, data: &PageData<'_>, objects: Option<&ObjectApi>, has_server: bool) {
+    let status = data.status;
+    out.push_str("<section aria-labelledby=\"program\"><h2 id=\"program\">This program</h2><dl class=\"about\">");
+    let mut fact = |name: &str, value: &str| {
+        // Writing to a `String` cannot fail.
+        let _ = write!(out, "<div><dt>{name}</dt><dd>{value}</dd></div>");
+    };
+    let tls = if cfg!(feature = "tls") { ", with the feature tls" } else { "" };
+    fact("Library", &format!("homeostat {LIBRARY_VERSION}{tls}"));
+    fact("Pool", &format!("{} threads run the keys of all controllers", size(status.threads)));
+    let elected = if status.elected { "one process at a time leads" } else { "none: this process always runs keys" };
+    fact("Election", elected);
+    fact(
+        "Objects",
+        match objects.map(|api| api.client().capabilities().local) {
+            Some(true) => "in a store of this process",
+            Some(false) => "on a server",
+            None => "none on these pages",
+        },
+    );
+    let of_controllers = status.controllers.iter().flat_map(|controller| &controller.sources);
+    let (polled, watched): (Vec<_>, Vec<_>) =
+        status.sources.iter().chain(of_controllers).partition(|source| source.period.is_some());
+    fact("Sources", &format!("{} polled, {} watched", size(polled.len()), size(watched.len())));
+    let pages = ["/metrics", "/statusz", "/livez?verbose", "/readyz?verbose"];
+    fact("For tools", &pages.map(|page| format!("<a href=\"{page}\">{page}</a>")).join(" "));
+    out.push_str("</dl><details data-id=\"metrics\"><summary>Metrics for alerts</summary>");
+    table(out, "now", "Metrics for alerts", &[("", "metric"), ("", "on this page"), ("", "alert if")]);
+    for [word, metric, condition] in ALERTS {
+        let is_there = match word {
+            "server errors" => has_server,
+            "leads" => status.elected,
+            _ => true,
+        };
+        if is_there {
+            row_name(out, format_args!("<code class=\"key\">{metric}</code>"));
+            cell(out, "", "on this page", word);
+            cell(out, "full", "alert if", condition.replace('"', "&quot;"));
+            out.push_str("</tr>");
+        }
+    }
+    out.push_str("</tbody></table></details></section>");
+}
