@@ -383,7 +383,8 @@ mod tests {
         }
         slots[1].connection.enter(ConnectionPhase::Handles);
         let [first, second] = &registry.oldest(2)[..] else { panic!() };
-        assert_eq!((first.peer, first.is_idle, &first.activity), (slots[0].connection.peer, true, &Default::default()));
+        let unused = ConnectionActivity::default();
+        assert_eq!((first.peer, first.is_idle, &first.activity), (slots[0].connection.peer, true, &unused));
         let activity = ConnectionActivity {
             since: None,
             requests: 2,

@@ -56,10 +56,7 @@ fn a_source_tells_its_period_its_last_success_and_its_next_try() {
     let program = Program::new();
     let works = Arc::new(AtomicBool::new(false));
     let works_now = Arc::clone(&works);
-    let list = move |_cx: &Context| match works_now.load(SeqCst) {
-        true => Ok(Vec::<String>::new()),
-        false => Err(HOSTILE),
-    };
+    let list = move |_cx: &Context| if works_now.load(SeqCst) { Ok(Vec::<String>::new()) } else { Err(HOSTILE) };
     let poller = Poller::new(Duration::from_secs(60), list).clock(program.clock.clock());
     program.manager.add(Component::poller("links", poller, program.keys.queue())).unwrap();
     let mut program = program;
