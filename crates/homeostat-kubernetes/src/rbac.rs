@@ -13,6 +13,7 @@ const READ: [&str; 3] = ["get", "list", "watch"];
 /// object.
 const WRITE: [&str; 4] = ["create", "update", "patch", "delete"];
 const UPDATE: [&str; 3] = ["get", "update", "patch"];
+const LEASE: Kind = Kind::namespaced("coordination.k8s.io", "v1", "Lease");
 
 /// The requests that a program makes, as rules for role-based access control (RBAC). Displays as the YAML of a role's
 /// `rules`.
@@ -25,9 +26,9 @@ const UPDATE: [&str; 3] = ["get", "update", "patch"];
 ///
 /// const SITE: Kind = Kind::namespaced("example.com", "v1", "Site");
 /// const CONFIG_MAP: Kind = Kind::namespaced("", "v1", "ConfigMap");
-/// let rules = RbacRules::new().read(&SITE).status(&SITE).write(&CONFIG_MAP).record_events();
+/// let rules = RbacRules::new().read(&SITE).status(&SITE).write(&CONFIG_MAP).record_events().elect_leader();
 /// assert!(rules.allows(&CONFIG_MAP, "delete") && !rules.allows(&SITE, "delete"));
-/// assert_eq!(rules.to_json().as_array().unwrap().len(), 4);
+/// assert_eq!(rules.to_json().as_array().unwrap().len(), 5);
 /// println!("{rules}");
 ///
 /// // The manifests of an account that has these rights in all namespaces.
@@ -82,6 +83,18 @@ impl RbacRules {
     #[must_use]
     pub fn record_events(self) -> Self {
         self.allow(&EventRecorder::KIND, &["create", "patch"])
+    }
+
+    /// Permits a [`LeaseElector`](homeostat_objects::LeaseElector) to keep its lease.
+    #[must_use]
+    pub fn elect_leader(self) -> Self {
+        self.allow(&LEASE, &["get", "create", "update"])
+    }
+
+    /// Permits [`Members`](homeostat_objects::Members) to keep their leases.
+    #[must_use]
+    pub fn divide_keys(self) -> Self {
+        self.allow(&LEASE, &["get", "list", "create", "update", "delete"])
     }
 
     /// Permits these verbs for objects of a kind.
@@ -173,5 +186,12 @@ mod tests {
             RbacRules::new().record_events().to_string(),
             "- apiGroups:\n  - events.k8s.io\n  resources:\n  - events\n  verbs:\n  - create\n  - patch\n"
         );
+    }
+
+    #[test]
+    fn electors_and_members_may_write_leases() {
+        let verbs = |rules: RbacRules| rules.to_json()[0]["verbs"].clone();
+        assert_eq!(verbs(RbacRules::new().elect_leader()), json!(["create", "get", "update"]));
+        assert_eq!(verbs(RbacRules::new().divide_keys()), json!(["create", "delete", "get", "list", "update"]));
     }
 }

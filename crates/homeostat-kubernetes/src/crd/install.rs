@@ -36,7 +36,9 @@ impl CustomResourceDefinition {
     /// Applies the definition with `owner` as field manager, and blocks until the server serves all its versions.
     ///
     /// Takes over fields of other owners. If the definition is being deleted, applies it again once it is gone.
-    /// Embedded clients store any kind, so for them the call returns at once.
+    /// Embedded clients store any kind, so for them the call returns at once. It also returns at once if the server
+    /// accepts no definitions, but serves all versions of this one, such as an `ObjectApi` of the crate
+    /// `homeostat-serve`.
     ///
     /// Cancelling `cx` ends the wait, at the latest when the current call has ended. If the client [can limit the time
     /// of its calls](Client::with_timeout), the first call ends within `timeout`, and each later call within five
@@ -71,7 +73,14 @@ impl CustomResourceDefinition {
             failed.caused_by(error)
         };
         let whole = client.with_timeout(timeout.max(FIRST_DELAY));
-        let mut applied = Some(apply(whole.as_deref().unwrap_or(client)).map_err(failed)?);
+        let first = whole.as_deref().unwrap_or(client);
+        let is_served = |kind| matches!(served(first, kind, self.name()), Ok(None));
+        let mut applied = match apply(first) {
+            Err(error) if *error.kind() == ClientErrorKind::KindNotServed && self.served().all(is_served) => {
+                return Ok(());
+            }
+            applied => Some(applied.map_err(failed)?),
+        };
         let mut calls = LimitedCalls { client, limited: None };
         let mut is_needed = true;
         wait.until(|left| {

@@ -315,11 +315,13 @@ impl fmt::Display for ClientError {
             }
             Of::KindNotServed => {
                 let kind = object.kind();
-                write!(
-                    f,
-                    "{object}: the server does not serve {kind}: {reason} (install the definition of the kind, or check its group, \
-                     version and plural)"
-                )
+                write!(f, "{object}: the server does not serve {kind}: {reason} ")?;
+                f.write_str(if kind.group() == "apiextensions.k8s.io" {
+                    "(the server accepts no definitions: let its program serve the kind)"
+                } else {
+                    "(install the definition of the kind, or let the program of the server serve it, or check its group, version and \
+                     plural)"
+                })
             }
             Of::Gone { version, is_ahead: false } => {
                 write!(f, "{object}: version {version} is too old or unknown: list again")

@@ -20,6 +20,8 @@ fn messages_name_the_object_the_reason_and_a_remedy() {
     ];
     let fields = vec![FieldConflict::new("spec.size", "ops"), FieldConflict::new("spec.x", "kubectl")];
     let delay = Some(Duration::from_secs(5));
+    let definition = Kind::cluster("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
+    let definition = ObjectRef::new(&definition, &ObjectKey::cluster("widgets.example.com"));
     for (error, expected) in [
         (
             ClientError::with_causes(object(), causes),
@@ -53,7 +55,13 @@ fn messages_name_the_object_the_reason_and_a_remedy() {
         (
             ClientError::kind_not_served(object(), "404 page not found"),
             "Widget default/a: the server does not serve Widget.example.com/v1: 404 page not found (install the definition \
-             of the kind, or check its group, version and plural)",
+             of the kind, or let the program of the server serve it, or check its group, version and plural)",
+        ),
+        (
+            ClientError::kind_not_served(definition, "404 page not found"),
+            "CustomResourceDefinition widgets.example.com: the server does not serve \
+             CustomResourceDefinition.apiextensions.k8s.io/v1: 404 page not found (the server accepts no definitions: let its \
+             program serve the kind)",
         ),
     ] {
         assert_eq!(error.to_string(), expected);

@@ -33,6 +33,21 @@ impl ObjectApiBuilder {
     /// Serves a kind: a [`ServedResource`], or a [`KindDefinition`](homeostat_objects::KindDefinition) or
     /// [`Kind`](homeostat_objects::Kind) without hooks. A version that is [not
     /// served](homeostat_objects::KindDefinition::not_served) is left out.
+    ///
+    /// A bare `Kind` has a status, but no short name and no columns except the name and the age. For `kubectl get cm`,
+    /// pass a definition:
+    ///
+    /// ```
+    /// use homeostat_objects::{Kind, KindDefinition, MemoryClient};
+    /// use homeostat_serve::ObjectApi;
+    /// use std::sync::Arc;
+    ///
+    /// const CONFIG_MAP: Kind = Kind::namespaced("", "v1", "ConfigMap");
+    /// let maps = KindDefinition::new(CONFIG_MAP).short_name("cm").with_status(false);
+    /// let api = ObjectApi::builder(Arc::new(MemoryClient::new())).serve(maps).build()?;
+    /// # let _ = api;
+    /// # Ok::<_, homeostat_objects::DefinitionError>(())
+    /// ```
     pub fn serve(mut self, resource: impl Into<ServedResource>) -> Self {
         self.resources.push(resource.into());
         self

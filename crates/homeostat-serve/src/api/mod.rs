@@ -81,6 +81,8 @@ use homeostat_objects::{Client, DefinitionError, Kind, ObjectList, Query, Shared
 ///   [clients](crate::guide::clients) work, and with which settings.
 /// - If a definition names no selectable fields, field selectors can use any field that its schema knows. Without a
 ///   schema, they can use any field.
+/// - Clients cannot add kinds with custom resource definitions. `CustomResourceDefinition::install` of the crate
+///   `homeostat-kubernetes` succeeds if all versions of the definition are served already.
 /// - The subresource `scale` is not served.
 /// - A dry run does not check owners, and does not delete dependents.
 /// - Two versions of a kind are two separate kinds. Objects are not converted between them.

@@ -14,6 +14,7 @@ mod divided;
 mod http;
 #[cfg(unix)]
 mod kubectl;
+mod operators;
 #[cfg(target_os = "linux")]
 mod python;
 mod reviews;
