@@ -106,7 +106,8 @@ impl Component {
 
     /// Adds something that already runs. The manager stops it.
     ///
-    /// `name` is its name in the manager.
+    /// `name` is its name in the manager. All components are stopped at once, before the elector resigns. Therefore do
+    /// not add a server on which the elector or another component keeps a lease: drop it after the manager.
     ///
     /// # Failures
     ///

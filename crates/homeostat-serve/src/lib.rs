@@ -39,6 +39,10 @@
 //! # Ok::<_, BoxError>(())
 //! ```
 //!
+//! If the manager's elector or [`Members`](homeostat_objects::Members) keep leases on this server, do not add the
+//! server to the manager. Keep its handle in a variable that is dropped after the manager: at its end, the manager
+//! gives the leases back.
+//!
 //! # Add it to a program
 //!
 //! No version is on crates.io yet. These commands use a checkout of the repository, next to the program:

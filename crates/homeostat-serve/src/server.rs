@@ -113,7 +113,8 @@ impl Server {
     /// Starts the server.
     ///
     /// The handle shows the addresses. To let a manager stop the server, add the handle with
-    /// [`Component::running`](homeostat::Component::running).
+    /// [`Component::running`](homeostat::Component::running). If the manager keeps leases on this server, keep the
+    /// handle in a variable instead, and drop it after the manager: at its end, the manager gives the leases back.
     ///
     /// # Errors
     ///

@@ -47,7 +47,10 @@ use homeostat::run::BoxError;
 /// # Clients
 ///
 /// The elector calls [`Client::with_timeout`] to get its own connections. The program needs permission to get, create
-/// and update leases in this namespace.
+/// and update leases in this namespace: `RbacRules::elect_leader` of the crate `homeostat-kubernetes`.
+///
+/// At its end, the manager gives the lease back. If this process also runs the server of the client, the server must
+/// outlive the manager: keep its handle in a variable, and do not add it to the manager.
 ///
 /// # Examples
 ///

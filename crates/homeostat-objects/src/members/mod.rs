@@ -62,7 +62,11 @@ use homeostat::rt::{AutoResetEvent, ThreadGroup, ThreadGroupKind};
 ///
 /// The group has one lease with its own name, which holds the members in annotations, and one lease for each member,
 /// with the label `homeostat.dev/group`. Leases of members that are gone are deleted. The program needs permission to
-/// get, list, create, update and delete leases in this namespace.
+/// get, list, create, update and delete leases in this namespace: `RbacRules::divide_keys` of the crate
+/// `homeostat-kubernetes`.
+///
+/// If this process also runs the server of the client, the server must outlive the members: do not add both to one
+/// manager.
 ///
 /// # Examples
 ///
