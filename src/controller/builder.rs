@@ -143,6 +143,9 @@ impl<K: Key + Sync + fmt::Debug> ControllerBuilder<K> {
 
     /// Adds a poller: calls `list` every `period`, and enqueues each key that is absent
     /// ([`enqueue_if_absent`](crate::Enqueue::enqueue_if_absent)).
+    ///
+    /// For a reconciler with `path: &PathBuf`, `list` returns `Ok::<_, BoxError>(paths)`, where `paths` is a
+    /// `Vec<PathBuf>`. Without the type of the error, `rustc` reports E0283.
     pub fn poll<I, E>(mut self, period: Duration, list: impl FnMut(&Context) -> Result<I, E> + Send + 'static) -> Self
     where
         I: IntoIterator<Item = K> + 'static,
@@ -161,6 +164,10 @@ impl<K: Key + Sync + fmt::Debug> ControllerBuilder<K> {
 
     /// Adds a watch: enqueues the keys that `keys` returns for each event. If the keys are those of the watch, that is
     /// `|event| event.key().cloned()`: an event may have no key.
+    ///
+    /// If a [`Push`](crate::watch::Push) feeds the watch, call its [`synced`](crate::watch::Push::synced) or
+    /// [`replace_all`](crate::watch::Push::replace_all). No key runs before that, and after the
+    /// [`sync_timeout`](Self::sync_timeout) the controller fails.
     pub fn watch<J, T, I>(mut self, watch: &Watch<J, T>, keys: impl FnMut(&Event<J, T>) -> I + Send + 'static) -> Self
     where
         J: Key + Sync,

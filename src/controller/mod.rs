@@ -123,7 +123,7 @@ impl<K: Key + Sync + fmt::Debug> Controller<K> {
     ///
     /// `reconciler` may be a closure with its types written out, as in `|cx: &Context, key: &String| ->
     /// Result<Action, BoxError> { … }`. Without them, `rustc` reports that it cannot infer `E`, or that the closure is
-    /// *not general enough*. See [`Reconciler`].
+    /// *not general enough*. [`Reconciler`] lists such errors, and how to mend them.
     #[doc(alias = "reconciler")]
     pub fn builder<R: Reconciler<K> + 'static>(name: impl Into<String>, reconciler: R) -> ControllerBuilder<K> {
         ControllerBuilder::new(name.into(), reconciler)

@@ -45,6 +45,9 @@ use crate::base::time::Nanos;
 ///
 /// Every type that meets these bounds implements this trait. A [`Controller`](crate::Controller) also needs `Sync` and
 /// `Debug`: `#[derive(Clone, Debug, PartialEq, Eq, Hash)]`.
+///
+/// A reconciler gets a reference to the key: `&String`, or `&&'static str` for keys of the type `&'static str`. A `str`
+/// is no key.
 pub trait Key: Clone + Eq + Hash + Send + 'static {}
 
 impl<K: Clone + Eq + Hash + Send + 'static> Key for K {}

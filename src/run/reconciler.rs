@@ -14,9 +14,7 @@ use crate::base::backoff::Exponential;
 /// idempotent. Two threads never reconcile the same key at the same time, but may reconcile different keys: the
 /// reconciler is shared by reference.
 ///
-/// A closure is a reconciler. Its parameter types and its return type must be written out. Without the return type,
-/// `rustc` cannot infer the type of the error (E0282, at an `Ok`). Without the type of the context, it finds the
-/// closure *not general enough*:
+/// A closure is a reconciler. Its parameter types and its return type must be written out:
 ///
 /// ```
 /// use homeostat::{Action, Context, Reconciler};
@@ -29,6 +27,17 @@ use crate::base::backoff::Exponential;
 /// # fn assert(_: impl Reconciler<String>) {}
 /// # assert(reconciler);
 /// ```
+///
+/// # Errors of the compiler
+///
+/// | `rustc` reports | write |
+/// |---|---|
+/// | E0282 or E0283 at an `Ok`: the type of the error is unknown | `-> Result<Action, BoxError>`, or in a listing `Ok::<_, BoxError>(…)` |
+/// | the closure is *not general enough* | the types of the parameters: `cx: &Context, key: &String` |
+/// | E0277: `str: Clone` is not satisfied | for keys of the type `&'static str`, `key: &&'static str` |
+/// | E0525: the closure is `FnMut` | state in a `Mutex` or an atomic, because several threads call the closure |
+/// | E0277: a value *cannot be shared between threads safely* | the same, in place of a `Cell` or `RefCell`; `Arc` in place of `Rc` |
+/// | E0382: the controller was moved by `add` | `let handle = controller.handle();` before `add` |
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a reconciler of keys of type `{K}`",
     label = "not a reconciler of `{K}`",

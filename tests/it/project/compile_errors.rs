@@ -86,3 +86,52 @@ fn the_compiler_says_what_to_call_on_an_unused_value() {
         assert!(report.contains(calls), "{unused}\n{report}");
     }
 }
+
+/// The documentation of `Reconciler` has these errors in a table, with their repairs.
+#[test]
+fn frequent_errors_of_closures_are_those_of_the_documentation() {
+    const DONE: &str = "Ok(Action::await_change())";
+    const RETURNS: &str = "-> Result<Action, BoxError>";
+    let build = |closure: String| format!("Controller::builder(\"vm\", {closure}).build()");
+    let typed = |before: &str, key: &str, run: &str| {
+        format!("{before} {}", build(format!("move |_: &Context, _: {key}| {RETURNS} {{ {run} {DONE} }}")))
+    };
+    let poll = |listed: &str| {
+        let poll = format!(".poll(std::time::Duration::from_secs(1), |_| {listed}).build()");
+        typed("", "&String", "").replace(".build()", &poll)
+    };
+    let add = |rest: &str| {
+        let controller = format!("let controller = {}.unwrap();", typed("", "&String", ""));
+        format!("{controller} let manager = Manager::builder().build().unwrap(); {rest}")
+    };
+    for (body, expected, repaired) in [
+        (build(format!("|_: &Context, _: &String| {DONE}")), "E0282", typed("", "&String", "")),
+        (poll("Ok(vec![String::new()])"), "E0283", poll("Ok::<_, BoxError>(vec![String::new()])")),
+        (build(format!("|_, _: &String| {RETURNS} {{ {DONE} }}")), "not general enough", typed("", "&String", "")),
+        (typed("", "&str", ""), "`str: Clone` is not satisfied", typed("", "&&'static str", "")),
+        (
+            typed("let mut runs = 0;", "&String", "runs += 1;"),
+            "E0525",
+            typed("let runs = std::sync::Mutex::new(0);", "&String", "*runs.lock().unwrap() += 1;"),
+        ),
+        (
+            typed("let runs = std::cell::Cell::new(0);", "&String", "runs.set(1);"),
+            "cannot be shared between threads safely",
+            typed(
+                "let runs = std::sync::atomic::AtomicU8::new(0);",
+                "&String",
+                "runs.store(1, std::sync::atomic::Ordering::SeqCst);",
+            ),
+        ),
+        (
+            add("manager.add(controller); controller.handle();"),
+            "E0382",
+            add("let handle = controller.handle(); manager.add(controller); handle.name();"),
+        ),
+    ] {
+        let report = errors(&body);
+        assert!(report.contains(expected), "{body}\n{report}");
+        let report = errors(&repaired);
+        assert!(report.is_empty(), "{repaired}\n{report}");
+    }
+}
