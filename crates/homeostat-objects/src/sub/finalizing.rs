@@ -19,8 +19,12 @@ use homeostat::run::BoxError;
 /// | is being deleted and does not have the finalizer | nothing |
 ///
 /// A step that fails, halts or asks for another run has not finished. The finalizer is written to the client that the
-/// object was read from, as a merge patch. The event `FinalizerPatched` records its addition and its removal. No other
-/// step may use the same finalizer.
+/// object was read from, as a merge patch. The event `FinalizerPatched` records its addition and its removal, with the
+/// message `Patched finalizer "example.com/disk"`. No other step may use the same finalizer.
+///
+/// A case of a test expects the patch, the event and the resource: see the [example] in the guide of testing.
+///
+/// [example]: https://docs.rs/homeostat-testing/latest/homeostat_testing/guide/testing/index.html#tables
 ///
 /// # Examples
 ///
