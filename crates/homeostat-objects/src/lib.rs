@@ -25,7 +25,7 @@
 //! use serde::{Deserialize, Serialize};
 //! use std::{sync::Arc, time::Duration};
 //!
-//! #[derive(Clone, Serialize, Deserialize)]
+//! #[derive(Clone, Debug, Serialize, Deserialize)]
 //! struct Vm {
 //!     metadata: ObjectMeta,
 //!     cores: u32,
@@ -33,7 +33,7 @@
 //!     status: VmStatus,
 //! }
 //!
-//! #[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
+//! #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 //! struct VmStatus {
 //!     #[serde(default)]
 //!     address: String,

@@ -27,7 +27,7 @@ use super::shared::SharedObject;
 /// use serde::{Deserialize, Serialize};
 /// use std::borrow::Cow;
 ///
-/// #[derive(Clone, Serialize, Deserialize)]
+/// #[derive(Clone, Debug, Serialize, Deserialize)]
 /// struct Vm {
 ///     metadata: ObjectMeta,
 ///     cores: u32,
@@ -161,7 +161,7 @@ pub(super) fn read<T: DeserializeOwned>(object: &SharedObject, kind: &Kind) -> R
 /// use homeostat_objects::{Object, ObjectMeta};
 /// use serde::{Deserialize, Serialize};
 ///
-/// #[derive(Clone, Serialize, Deserialize)]
+/// #[derive(Clone, Debug, Serialize, Deserialize)]
 /// struct Vm {
 ///     metadata: ObjectMeta,
 ///     cores: u32,
@@ -169,7 +169,7 @@ pub(super) fn read<T: DeserializeOwned>(object: &SharedObject, kind: &Kind) -> R
 ///     status: VmStatus,
 /// }
 ///
-/// #[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
+/// #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 /// struct VmStatus {
 ///     ready: bool,
 /// }
@@ -188,7 +188,7 @@ pub(super) fn read<T: DeserializeOwned>(object: &SharedObject, kind: &Kind) -> R
 /// use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 /// use serde::{Deserialize, Serialize};
 ///
-/// #[derive(Clone, Serialize, Deserialize)]
+/// #[derive(Clone, Debug, Serialize, Deserialize)]
 /// struct Site {
 ///     metadata: ObjectMeta,
 ///     spec: String,

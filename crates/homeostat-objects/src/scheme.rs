@@ -22,7 +22,7 @@ use super::object::Object;
 /// use homeostat_objects::{Kind, ObjectMeta, Scheme};
 /// use serde::{Deserialize, Serialize};
 ///
-/// #[derive(Clone, Serialize, Deserialize)]
+/// #[derive(Clone, Debug, Serialize, Deserialize)]
 /// struct Vm {
 ///     metadata: ObjectMeta,
 ///     cores: u32,

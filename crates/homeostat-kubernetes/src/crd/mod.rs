@@ -70,7 +70,7 @@ use homeostat_objects::{DefinitionError, Kind, KindDefinition};
 /// use serde::{Deserialize, Serialize};
 ///
 /// /// A website.
-/// #[derive(Clone, Serialize, Deserialize, JsonSchema)]
+/// #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 /// struct Site {
 ///     metadata: ObjectMeta,
 ///     spec: SiteSpec,
@@ -78,14 +78,14 @@ use homeostat_objects::{DefinitionError, Kind, KindDefinition};
 ///     status: SiteStatus,
 /// }
 ///
-/// #[derive(Clone, Serialize, Deserialize, JsonSchema)]
+/// #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 /// struct SiteSpec {
 ///     title: String,
 ///     #[schemars(range(min = 1, max = 9))]
 ///     replicas: Option<u8>,
 /// }
 ///
-/// #[derive(Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+/// #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 /// struct SiteStatus {
 ///     pages: u32,
 /// }

@@ -57,13 +57,13 @@ const LIST_RETRY: Duration = Duration::from_secs(30);
 /// use std::sync::Arc;
 /// use std::time::Duration;
 ///
-/// #[derive(Clone, Serialize, Deserialize)]
+/// #[derive(Clone, Debug, Serialize, Deserialize)]
 /// struct Site {
 ///     metadata: ObjectMeta,
 ///     words: Vec<String>,
 /// }
 ///
-/// #[derive(Clone, Serialize, Deserialize)]
+/// #[derive(Clone, Debug, Serialize, Deserialize)]
 /// struct Page {
 ///     metadata: ObjectMeta,
 /// }

@@ -63,7 +63,7 @@ use homeostat::run::{BoxError, terminal};
 /// use serde::{Deserialize, Serialize};
 /// use std::sync::Arc;
 ///
-/// #[derive(Clone, Serialize, Deserialize)]
+/// #[derive(Clone, Debug, Serialize, Deserialize)]
 /// struct Function {
 ///     metadata: ObjectMeta,
 ///     source: Option<String>,
@@ -71,12 +71,12 @@ use homeostat::run::{BoxError, terminal};
 ///     status: FunctionStatus,
 /// }
 ///
-/// #[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
+/// #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 /// struct FunctionStatus {
 ///     image: Option<String>,
 /// }
 ///
-/// #[derive(Clone, Serialize, Deserialize)]
+/// #[derive(Clone, Debug, Serialize, Deserialize)]
 /// struct Image {
 ///     metadata: ObjectMeta,
 ///     source: String,

@@ -47,7 +47,7 @@ use homeostat::watch::Subscriber;
 /// use serde::{Deserialize, Serialize};
 /// use std::sync::Arc;
 ///
-/// #[derive(Clone, Serialize, Deserialize)]
+/// #[derive(Clone, Debug, Serialize, Deserialize)]
 /// struct Function {
 ///     metadata: ObjectMeta,
 ///     source: String,
@@ -55,7 +55,7 @@ use homeostat::watch::Subscriber;
 ///     status: FunctionStatus,
 /// }
 ///
-/// #[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
+/// #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 /// #[serde(default)]
 /// struct FunctionStatus {
 ///     observed_generation: i64,
