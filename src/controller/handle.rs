@@ -186,7 +186,7 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
     ///
     /// Returns at most [`max_failed_keys`](super::ControllerBuilder::max_failed_keys) keys. With more, the controller
     /// forgets the keys that were parked first: the metrics do not count them, and [`retry_now`](Self::retry_now) does
-    /// not run them.
+    /// not run them. A [stop](crate::Running::shutdown) that aborts or drops runs adds no key.
     #[must_use]
     pub fn parked(&self) -> Vec<FailedKey<K>> {
         self.state.failed.list(true)
@@ -195,7 +195,8 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
     /// Returns the keys that failed in their last run and will be retried, the oldest error first.
     ///
     /// Returns at most [`max_failed_keys`](super::ControllerBuilder::max_failed_keys) keys. [`metrics`](Self::metrics)
-    /// counts all. A [cancelled](crate::WorkQueue::cancel) key leaves this list.
+    /// counts all. A [cancelled](crate::WorkQueue::cancel) key leaves this list. A [stop](crate::Running::shutdown)
+    /// that aborts or drops runs adds no key.
     #[must_use]
     pub fn failing(&self) -> Vec<FailedKey<K>> {
         self.state.failing()

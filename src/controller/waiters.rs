@@ -30,7 +30,7 @@ pub enum WaitError {
     NotSynced,
     /// The time ran out, and the controller has not been started.
     NotStarted,
-    /// The controller was stopped.
+    /// The controller was stopped, or its [`Running`](crate::Running) was dropped.
     Stopped,
     /// The controller failed. [`ControllerHandle::failure`](super::ControllerHandle::failure) returns the error.
     Failed,
@@ -44,7 +44,7 @@ impl fmt::Display for WaitError {
             Self::NotStarted => {
                 "the controller has not been started: call its `start`, or add it to a manager and start the manager"
             }
-            Self::Stopped => "the controller has been stopped",
+            Self::Stopped => "the controller has been stopped (or its `Running` was dropped)",
             Self::Failed => "the controller has failed",
         })
     }

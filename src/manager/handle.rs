@@ -279,6 +279,9 @@ impl Manager {
 
     /// Starts all components and returns a handle. Keep it in a variable: dropping it stops the manager.
     ///
+    /// `let _ = manager.start()?;` drops the handle at once: the statement starts the manager, stops it, and waits for
+    /// its end. `let _running = manager.start()?;` keeps the handle until the end of the block.
+    ///
     /// The thread `<name>-driver` then does the work of [`run`](Self::run). [`join`](Running::join) waits for the end:
     /// a call of [`stop`](Self::stop) or a failure of a component begins it. Do not join on a thread of a component:
     /// the manager would wait for that component, and then give it up.

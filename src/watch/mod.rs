@@ -38,6 +38,8 @@ use crate::watch::source_state::SourceState;
 
 /// A set of keyed values with one producer, a store and any number of subscribers. Cheap to clone.
 ///
+/// It is read only. To set values yourself, call [`Watch::push`](Self::push): it returns the [`Push`] of a new watch.
+///
 /// The producer is a [`Poller`] (any listing), a [`Push`] (callbacks), a [channel](WatchBuilder::from_receiver), or a
 /// `Directory` of the crate `homeostat-host`. Each value is compared with the stored one. An equal value makes no
 /// event. A change is first put into the [`Store`], then delivered to the [subscribers](Self::subscribe).

@@ -54,7 +54,7 @@ fn errors_print_their_text_and_their_causes() {
             "the deadline of the run has passed",
             "requeue requested",
             "controller vm: disks ended before its first listing completed",
-            "the controller has been stopped",
+            "the controller has been stopped (or its `Running` was dropped)",
         ]
     );
 }
