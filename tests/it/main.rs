@@ -62,8 +62,6 @@ mod controller {
     mod controllers;
     mod delays;
     mod failed_keys;
-    #[cfg(feature = "metrics")]
-    mod metrics;
     mod own_ends;
     mod resyncs;
     mod slow_code;
@@ -88,8 +86,6 @@ mod manager {
     mod matrix;
     mod removal;
     mod settings;
-    #[cfg(all(unix, feature = "signals"))]
-    mod signals;
     mod stop;
 }
 

@@ -1,5 +1,7 @@
 //! Rust types: each shape alone, in other types, and flattened.
 
+use std::any::type_name;
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt::Debug;
 use std::num::NonZeroI32;
@@ -9,26 +11,83 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use homeostat_objects::{Condition, ConditionStatus, ObjectMeta};
+use homeostat_objects::{Condition, ConditionStatus, Kind, KindDefinition, MetaMut, Object, ObjectMeta};
 
-/// A type with sample values of all its variants.
-pub trait Samples: Kept + PartialEq + Debug {
-    fn samples() -> Vec<Self>;
+/// A type with values that a server must keep. It is not generic: the code of all types is compiled once, in this crate.
+#[derive(Debug)]
+pub struct KeptType {
+    pub name: &'static str,
+    /// Defines a kind whose `spec` has this type.
+    pub definition: KindDefinition,
+    /// The values, as serde writes them.
+    pub values: Vec<Value>,
+    /// Returns an error unless both values are read as equal values of the type. Without it, a stored value must be the
+    /// written one.
+    read_equal: Option<fn(&Value, &Value) -> Result<(), String>>,
 }
 
-/// Receives the types.
-pub trait Visitor {
-    /// Called for each type with samples.
-    fn samples<T: Samples>(&mut self);
+impl KeptType {
+    /// Returns a type whose samples must be read as they were written. The server may add fields.
+    fn with_samples<T: Samples>() -> Self {
+        let read_equal = |written: &Value, stored: &Value| {
+            let read = |value: &Value| serde_json::from_value::<T>(value.clone()).map_err(|error| error.to_string());
+            let (left, right) = (read(written), read(stored));
+            (left == right).then_some(()).ok_or_else(|| format!("{left:?} became {right:?}"))
+        };
+        let values = T::samples().iter().map(|sample| serde_json::to_value(sample).unwrap()).collect();
+        Self { name: type_name::<T>(), definition: definition_of::<T>(), values, read_equal: Some(read_equal) }
+    }
 
-    /// Called for types that must keep these values as they are, though they may not read them as themselves.
-    fn values<T: Kept>(&mut self, values: &[Value]);
+    /// Returns a type that must keep these values as they are, though it may not read them as itself.
+    fn with_values<T: Kept>(values: &[Value]) -> Self {
+        let (name, definition) = (type_name::<T>(), definition_of::<T>());
+        Self { name, definition, values: values.to_vec(), read_equal: None }
+    }
+
+    /// Returns an error if the server has not kept a written value.
+    pub fn check(&self, written: &Value, stored: &Value) -> Result<(), String> {
+        let is_kept = if self.read_equal.is_some() { includes(stored, written) } else { stored == written };
+        if !is_kept {
+            return Err(format!("{written} became {stored}"));
+        }
+        self.read_equal.map_or(Ok(()), |read_equal| read_equal(written, stored))
+    }
+}
+
+#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Thing")]
+struct Thing<S> {
+    metadata: ObjectMeta,
+    spec: S,
+}
+
+impl<S: Kept> Object for Thing<S> {
+    const KIND: Kind = Kind::namespaced("types.example.com", "v1", "Thing");
+    type Status = ();
+
+    fn meta(&self) -> Cow<'_, ObjectMeta> {
+        Cow::Borrowed(&self.metadata)
+    }
+
+    fn meta_mut(&mut self) -> MetaMut<'_> {
+        (&mut self.metadata).into()
+    }
+}
+
+/// Defines a kind whose `spec` has this type.
+pub fn definition_of<S: Kept>() -> KindDefinition {
+    KindDefinition::described_by::<Thing<S>>()
 }
 
 /// A type that a definition can be made of.
 pub trait Kept: Clone + Serialize + DeserializeOwned + JsonSchema + Send + Sync + 'static {}
 
 impl<T: Clone + Serialize + DeserializeOwned + JsonSchema + Send + Sync + 'static> Kept for T {}
+
+/// A type with sample values of all its variants.
+trait Samples: Kept + PartialEq + Debug {
+    fn samples() -> Vec<Self>;
+}
 
 impl<T: Samples> Samples for Box<T> {
     fn samples() -> Vec<Self> {
@@ -251,67 +310,75 @@ pub mod flattened {
         }
     }
 
-    /// Visits types that flatten another type.
-    pub fn visit(to: &mut impl Visitor) {
+    /// Returns types that flatten another type.
+    pub fn types() -> Vec<KeptType> {
+        let mut all = Vec::new();
         macro_rules! each {
             ($($of:ident)+) => {$(
-                to.samples::<Flat<$of>>();
-                to.samples::<FlatBox<$of>>();
-                to.samples::<Alone<$of>>();
-                to.samples::<Beside<$of>>();
-                to.samples::<FlatOption<$of>>();
-                to.samples::<Fields<FlatOption<$of>>>();
-                to.samples::<InVariant<Flat<$of>>>();
+                all.push(KeptType::with_samples::<Flat<$of>>());
+                all.push(KeptType::with_samples::<FlatBox<$of>>());
+                all.push(KeptType::with_samples::<Alone<$of>>());
+                all.push(KeptType::with_samples::<Beside<$of>>());
+                all.push(KeptType::with_samples::<FlatOption<$of>>());
+                all.push(KeptType::with_samples::<Fields<FlatOption<$of>>>());
+                all.push(KeptType::with_samples::<InVariant<Flat<$of>>>());
             )+};
         }
         each!(External Internal Adjacent Untagged Catch CatchMap Colour Mixed Probe Holder Open Nested);
         macro_rules! nested {
             ($($of:ident)+) => {$(
-                to.samples::<FlatOption<Box<$of>>>();
-                to.samples::<Fields<FlatOption<Box<$of>>>>();
-                to.samples::<Flat<Flat<FlatOption<$of>>>>();
-                to.samples::<FlatOption<Flat<FlatOption<$of>>>>();
-                to.samples::<Twice<$of>>();
+                all.push(KeptType::with_samples::<FlatOption<Box<$of>>>());
+                all.push(KeptType::with_samples::<Fields<FlatOption<Box<$of>>>>());
+                all.push(KeptType::with_samples::<Flat<Flat<FlatOption<$of>>>>());
+                all.push(KeptType::with_samples::<FlatOption<Flat<FlatOption<$of>>>>());
+                all.push(KeptType::with_samples::<Twice<$of>>());
             )+};
         }
         nested!(External Internal Adjacent Untagged);
+        all
     }
 }
 
-/// Visits all types, except those that flatten another type.
-pub fn visit(to: &mut impl Visitor) {
+/// Returns all types, except those that flatten another type.
+pub fn types() -> Vec<KeptType> {
+    let mut all = Vec::new();
     macro_rules! each {
         ($($of:ident)+) => {$(
-            to.samples::<$of>();
-            to.samples::<Fields<$of>>();
-            to.samples::<Nothing<$of>>();
-            to.samples::<InVariant<$of>>();
-            to.samples::<InTagged<$of>>();
-            to.samples::<InContent<$of>>();
-            to.samples::<InUntagged<$of>>();
+            all.push(KeptType::with_samples::<$of>());
+            all.push(KeptType::with_samples::<Fields<$of>>());
+            all.push(KeptType::with_samples::<Nothing<$of>>());
+            all.push(KeptType::with_samples::<InVariant<$of>>());
+            all.push(KeptType::with_samples::<InTagged<$of>>());
+            all.push(KeptType::with_samples::<InContent<$of>>());
+            all.push(KeptType::with_samples::<InUntagged<$of>>());
         )+};
     }
     each!(Colour External Mixed Internal Probe Adjacent Untagged Port Catch CatchMap Holder Nested Deep Empty Closed Defaulted
         Open Numbered Sets Template Conditions Ruled);
-    to.samples::<InVariant<InTagged<InContent<InUntagged<External>>>>>();
-    to.samples::<InUntagged<InContent<InTagged<InVariant<Internal>>>>>();
-    to.samples::<InTagged<Fields<Nothing<Probe>>>>();
+    all.push(KeptType::with_samples::<InVariant<InTagged<InContent<InUntagged<External>>>>>());
+    all.push(KeptType::with_samples::<InUntagged<InContent<InTagged<InVariant<Internal>>>>>());
+    all.push(KeptType::with_samples::<InTagged<Fields<Nothing<Probe>>>>());
+    all
 }
 
-/// Visits types with values that they may not read as themselves: fields of one direction, unknown fields, nulls.
-pub fn visit_values(to: &mut impl Visitor) {
+/// Returns types with values that they may not read as themselves: fields of one direction, unknown fields, nulls.
+pub fn types_with_values() -> Vec<KeptType> {
     let computed = json!({"number": 1, "text": "", "port": 1, "maybe": null});
-    to.values::<Directions>(&[
-        json!({"computed": computed, "new": 1}),
-        json!({"computed": null, "secret": "s", "old": 1}),
-    ]);
-    to.values::<Extended>(&[json!({"raw": {"a": {"b": null}}, "list": [{"c": [{"d": 1}]}], "any": null})]);
-    to.values::<Template>(&[json!({
-        "metadata": {"labels": {"a": "b"}, "annotations": {"c": "d"}, "managedFields": [{"fieldsV1": {"f:a": {}}}]},
-        "spec": {"number": 1, "text": "", "port": 1, "maybe": null},
-    })]);
-    to.values::<Catch>(&[json!({"a": 1}), json!({"b": {"c": 2}}), json!(null), json!([{"a": 1}])]);
-    to.values::<Probe>(&[json!({"type": "Exec", "cmd": "x"})]);
+    vec![
+        KeptType::with_values::<Directions>(&[
+            json!({"computed": computed, "new": 1}),
+            json!({"computed": null, "secret": "s", "old": 1}),
+        ]),
+        KeptType::with_values::<Extended>(&[
+            json!({"raw": {"a": {"b": null}}, "list": [{"c": [{"d": 1}]}], "any": null}),
+        ]),
+        KeptType::with_values::<Template>(&[json!({
+            "metadata": {"labels": {"a": "b"}, "annotations": {"c": "d"}, "managedFields": [{"fieldsV1": {"f:a": {}}}]},
+            "spec": {"number": 1, "text": "", "port": 1, "maybe": null},
+        })]),
+        KeptType::with_values::<Catch>(&[json!({"a": 1}), json!({"b": {"c": 2}}), json!(null), json!([{"a": 1}])]),
+        KeptType::with_values::<Probe>(&[json!({"type": "Exec", "cmd": "x"})]),
+    ]
 }
 
 /// The schema of Kubernetes' `RawExtension` and `FieldsV1`.
@@ -319,7 +386,7 @@ pub fn visit_values(to: &mut impl Visitor) {
 struct Raw(Value);
 
 impl JsonSchema for Raw {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
+    fn schema_name() -> Cow<'static, str> {
         "Raw".into()
     }
 
@@ -336,7 +403,7 @@ struct Extended {
 }
 
 /// Returns whether a value has all fields of another value, with equal values.
-pub fn includes(value: &Value, part: &Value) -> bool {
+fn includes(value: &Value, part: &Value) -> bool {
     match (value, part) {
         (Value::Object(fields), Value::Object(parts)) => {
             parts.iter().all(|(name, part)| fields.get(name).is_some_and(|value| includes(value, part)))

@@ -171,12 +171,15 @@ pub fn built_example(name: &str, temporary: &str) -> PathBuf {
     let target = Path::new(temporary).parent().unwrap();
     let last = |path: &Path| path.file_name().and_then(OsStr::to_str).unwrap().to_owned();
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    let is_first = FIRST.contains(&name);
-    let package = if is_first { "homeostat-first-examples" } else { "homeostat-examples" };
-    cargo.args(["build", "--quiet", "--package", package, "--example", name]);
+    cargo.args(["build", "--quiet", "--example", name]);
     cargo.arg("--target-dir").arg(target);
-    if !is_first && !WITHOUT_FEATURES.contains(&name) {
-        cargo.arg("--all-features");
+    if FIRST.contains(&name) {
+        cargo.args(["--package", "homeostat-first-examples"]);
+    } else if WITHOUT_FEATURES.contains(&name) {
+        cargo.args(["--package", "homeostat-examples"]);
+    } else {
+        // As CI builds the tests of all other packages, so that the libraries are not built again.
+        cargo.args(["--workspace", "--exclude", "homeostat", "--all-features"]);
     }
     match &*last(profile) {
         "debug" => {}

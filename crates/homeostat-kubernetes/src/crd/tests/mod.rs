@@ -51,7 +51,12 @@ fn schema_of<S>() -> Value
 where
     S: Clone + Serialize + serde::de::DeserializeOwned + Send + Sync + JsonSchema + 'static,
 {
-    object_schema(&KindDefinition::described_by::<Thing<S>>()).unwrap()["properties"]["spec"].clone()
+    spec_schema(&KindDefinition::described_by::<Thing<S>>())
+}
+
+/// Returns the structural schema of the field `spec` of a kind.
+fn spec_schema(definition: &KindDefinition) -> Value {
+    object_schema(definition).unwrap()["properties"]["spec"].clone()
 }
 
 #[test]

@@ -1,13 +1,12 @@
 //! Definitions of many types, and of random types: the server accepts each, and keeps their values as serde wrote them.
 
-use std::any::type_name;
 use std::borrow::Cow;
 use std::cell::RefCell;
 
 use homeostat_kubernetes::CustomResourceDefinition;
-use homeostat_objects::{Kind, KindDefinition, MetaMut, Object, ObjectMeta};
+use homeostat_objects::{Kind, KindDefinition};
 use homeostat_types_test_support::generated::{Type, read, schema, types_with_values};
-use homeostat_types_test_support::kept::{Kept, Samples, Visitor, flattened, includes, visit, visit_values};
+use homeostat_types_test_support::kept::{self, KeptType, definition_of};
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::{RngSeed, TestRunner};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
@@ -31,60 +30,23 @@ struct Field {
     check: Check,
 }
 
-#[derive(Clone, Serialize, Deserialize, JsonSchema)]
-struct Thing<S> {
-    metadata: ObjectMeta,
-    spec: S,
-}
-
-impl<S: Kept> Object for Thing<S> {
-    const KIND: Kind = Kind::namespaced("types.example.com", "v1", "Thing");
-    type Status = ();
-
-    fn meta(&self) -> Cow<'_, ObjectMeta> {
-        Cow::Borrowed(&self.metadata)
-    }
-
-    fn meta_mut(&mut self) -> MetaMut<'_> {
-        (&mut self.metadata).into()
-    }
-}
-
-/// Returns the schema of a type in a definition.
-fn defined<T: Object + JsonSchema>() -> Value {
-    let definition = CustomResourceDefinition::new(&KindDefinition::described_by::<T>()).unwrap();
+/// Returns the schema of the field `spec` in a definition.
+fn defined(definition: &KindDefinition) -> Value {
+    let definition = CustomResourceDefinition::new(definition).unwrap();
     definition.to_json()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"].clone()
 }
 
-#[derive(Default)]
 struct Fields(Vec<Field>);
 
-impl Visitor for Fields {
-    fn samples<T: Samples>(&mut self) {
-        let values = T::samples().iter().map(|sample| serde_json::to_value(sample).unwrap()).collect();
-        let check = |written: &Value, stored: &Value| {
-            let read = |value: &Value| serde_json::from_value::<T>(value.clone()).map_err(|error| error.to_string());
-            let is_kept = includes(stored, written) && read(stored) == read(written);
-            is_kept.then_some(()).ok_or_else(|| format!("{written} became {stored}"))
+impl From<Vec<KeptType>> for Fields {
+    fn from(types: Vec<KeptType>) -> Self {
+        let field = |of: KeptType| Field {
+            name: of.name.to_owned(),
+            schema: defined(&of.definition),
+            values: of.values.clone(),
+            check: Box::new(move |written, stored| of.check(written, stored)),
         };
-        self.0.push(Field {
-            name: type_name::<T>().to_owned(),
-            schema: defined::<Thing<T>>(),
-            values,
-            check: Box::new(check),
-        });
-    }
-
-    fn values<T: Kept>(&mut self, values: &[Value]) {
-        let check = |written: &Value, stored: &Value| {
-            (written == stored).then_some(()).ok_or_else(|| format!("{written} became {stored}"))
-        };
-        self.0.push(Field {
-            name: type_name::<T>().to_owned(),
-            schema: defined::<Thing<T>>(),
-            values: values.to_vec(),
-            check: Box::new(check),
-        });
+        Self(types.into_iter().map(field).collect())
     }
 }
 
@@ -141,23 +103,17 @@ fn keeps(place: &Place, fields: &[Field]) -> usize {
 
 #[test]
 fn values_of_all_types_are_kept() {
-    let mut fields = Fields::default();
-    visit(&mut fields);
-    println!("{}", fields.are_kept("all"));
+    println!("{}", Fields::from(kept::types()).are_kept("all"));
 }
 
 #[test]
 fn values_of_flattened_types_are_kept() {
-    let mut fields = Fields::default();
-    flattened::visit(&mut fields);
-    println!("{}", fields.are_kept("flat"));
+    println!("{}", Fields::from(kept::flattened::types()).are_kept("flat"));
 }
 
 #[test]
 fn unknown_fields_and_nulls_are_kept() {
-    let mut fields = Fields::default();
-    visit_values(&mut fields);
-    println!("{}", fields.are_kept("value"));
+    println!("{}", Fields::from(kept::types_with_values()).are_kept("value"));
 }
 
 thread_local! {
@@ -184,7 +140,7 @@ fn random(of: Type, values: Vec<Value>) -> Field {
     let check = move |written: &Value, stored: &Value| {
         (read(&of, written) == read(&of, stored)).then_some(()).ok_or_else(|| format!("{written} became {stored}"))
     };
-    Field { name, schema: defined::<Thing<Random>>(), values, check: Box::new(check) }
+    Field { name, schema: defined(&definition_of::<Random>()), values, check: Box::new(check) }
 }
 
 /// The same types in each run. `HOMEOSTAT_TEST_TYPES` sets their number.

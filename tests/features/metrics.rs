@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
-use crate::until::until;
 use homeostat::watch::{SourceHandle, SourceStatus};
 use homeostat::{
     Action, BoxError, Component, Context, Controller, Exponential, Manager, ManualClock, MetricsExporter, Poller,
     WorkQueue, terminal,
 };
+use homeostat_test_support::until::until;
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
 
 const SECOND: Duration = Duration::from_secs(1);
