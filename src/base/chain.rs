@@ -6,8 +6,7 @@ use std::iter::{once, successors};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::error::{EndError, StartError};
-use super::mark::Echo;
-use super::mark::{RetryAfter, Stated};
+use super::mark::{Echo, RetryAfter, Stated};
 
 /// The most sources of an error that are read.
 const MOST_SOURCES: usize = 32;

@@ -71,11 +71,6 @@ pub trait Runnable: Send + Sync {
     /// Stops taking work. Active work continues. Returns at once.
     fn stop(&self);
 
-    /// Stops, like [`stop`](Self::stop). `grace` is the time until the caller aborts, for log lines.
-    fn stop_within(&self, _grace: Duration) {
-        self.stop();
-    }
-
     /// Stops, and cancels active work. Returns at once. By default the same as [`stop`](Self::stop).
     fn abort(&self) {
         self.stop();
@@ -314,7 +309,7 @@ impl<T> Running<T> {
 
     fn end(&mut self, grace: Duration) -> Result<(), EndError> {
         self.joined = true;
-        self.body.stop_within(grace);
+        self.body.stop();
         if grace == Duration::MAX {
             return self.body.join();
         }
@@ -359,10 +354,6 @@ impl<T> Drop for Running<T> {
 impl<T: Send + Sync> Runnable for Running<T> {
     fn stop(&self) {
         self.body.stop();
-    }
-
-    fn stop_within(&self, grace: Duration) {
-        self.body.stop_within(grace);
     }
 
     fn abort(&self) {

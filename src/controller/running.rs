@@ -80,7 +80,9 @@ impl<K: Key> ControllerBody<K> {
         self.state.joined.store(true, SeqCst);
         self.started.membership.end();
         self.state.queue.shared.join_timer();
-        self.own_pool.take().into_iter().for_each(|pool| drop(pool.shutdown(Duration::ZERO)));
+        if let Some(pool) = self.own_pool.take() {
+            drop(pool.shutdown(Duration::ZERO));
+        }
     }
 }
 

@@ -152,7 +152,9 @@ impl<K: Key + Sync + fmt::Debug> ControllerState<K> {
                     }
                 })),
                 on_cancel: Some(Box::new(move |key: &K| {
-                    cancelled.upgrade().into_iter().for_each(|state| state.cancelled(key));
+                    if let Some(state) = cancelled.upgrade() {
+                        state.cancelled(key);
+                    }
                 })),
                 on_forgotten: Some(Box::new(move |keys| {
                     if let Some(state) = forgotten.upgrade() {
@@ -166,7 +168,9 @@ impl<K: Key + Sync + fmt::Debug> ControllerState<K> {
             };
             let queue = queue.hooks(hooks).build();
             let resync_for_gates: ResyncForGates = Arc::new(move || {
-                resynced.upgrade().into_iter().for_each(|state| state.request_chore(RESYNC_SELECTED));
+                if let Some(state) = resynced.upgrade() {
+                    state.request_chore(RESYNC_SELECTED);
+                }
             });
             let gates = settings.gates.into_iter().map(|new| new(&queue, &resync_for_gates)).collect();
             Self {

@@ -180,7 +180,9 @@ impl Driver {
         for member in heard {
             let Some((has_ended, failure)) = member.ask(is_running) else { continue };
             let name = &member.facts.name;
-            self.unlogged.extend(failure.map(|error| inner.record(name, error)));
+            if let Some(error) = failure {
+                self.unlogged.push(inner.record(name, error));
+            }
             if !has_ended {
                 continue;
             }
@@ -222,11 +224,10 @@ impl Driver {
 
     fn begin_to_stop(&mut self) {
         let inner = Arc::clone(&self.inner);
-        let grace = inner.settings.grace;
-        let (has_led, shown_grace) = {
+        let has_led = {
             let mut state = inner.state.lock();
             state.phase = ManagerPhase::Stopping;
-            (state.term.is_some(), state.callers_grace.unwrap_or(grace).min(grace))
+            state.term.is_some()
         };
         if !has_led {
             // No work can overlap with another leader's, because this process has not led.
@@ -236,14 +237,15 @@ impl Driver {
         // All components stop taking work first. A component's stop drops its queued work, which is user code and may
         // be slow.
         alive.iter().rev().for_each(|member| member.call(Runnable::close));
+        let grace = inner.settings.grace;
         self.phase = DriverPhase::Stopping(inner.clock.nanos().after(grace));
         // Components do not wait for each other: each has the whole grace period.
-        alive.iter().rev().for_each(|member| member.call(|running| running.stop_within(shown_grace)));
+        alive.iter().rev().for_each(|member| member.call(Runnable::stop));
         self.ask_all();
         // The logger may block, so this comes after the stops.
         self.log_failures();
-        let (manager, grace) = (inner.settings.name.as_str(), Rounded(shown_grace));
-        log::info!(manager, grace:%; "{manager}: stopping; the grace period is at most {grace}");
+        let (manager, grace) = (inner.settings.name.as_str(), Rounded(grace));
+        log::info!(manager, grace:%; "{manager}: stopping; aborts after {grace}, or earlier if its caller does");
     }
 
     fn begin_to_abort(&mut self) {

@@ -350,11 +350,6 @@ impl Runnable for ManagerBody {
         self.inner.stop.cancel();
     }
 
-    fn stop_within(&self, grace: Duration) {
-        self.inner.state.lock().callers_grace = Some(grace);
-        self.stop();
-    }
-
     fn abort(&self) {
         self.inner.settings.abort.cancel();
     }

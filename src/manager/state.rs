@@ -59,8 +59,6 @@ pub(super) struct ManagerInner {
 #[derive(Default)]
 pub(super) struct ManagerState {
     pub(super) phase: ManagerPhase,
-    /// The grace period of the caller that stops the manager, if the caller aborts it afterwards.
-    pub(super) callers_grace: Option<Duration>,
     /// The components, sorted by name. Those that end with the manager stay, for its status.
     pub(super) components: Vec<Arc<Member>>,
     /// The components that have not ended, by number. A removal may free the name of a component before its end.
@@ -351,7 +349,9 @@ impl ManagerInner {
         let running = started?;
         let (inner, number) = (Arc::downgrade(self), member.number);
         let hook: EndHook = Arc::new(move || {
-            inner.upgrade().into_iter().for_each(|inner| inner.hear(number));
+            if let Some(inner) = inner.upgrade() {
+                inner.hear(number);
+            }
         });
         let mut body = member.body.lock();
         if self.state.lock().is_closed() {

@@ -200,9 +200,8 @@ impl Pool {
             stuck.swap(was_stuck, AcqRel);
             return;
         }
-        let job = state.jobs[member.0].clone();
+        let (job, number) = (state.jobs[member.0].clone(), state.started);
         state.stuck += 1;
-        let number = state.started;
         let spare = (number < self.group.slots.len() && state.stuck > number - self.threads).then(|| {
             // Locked: another overrun must not start the same thread.
             self.group.start_on(number, &self.options, PoolTask { pool: Arc::clone(self), number })
@@ -211,7 +210,9 @@ impl Pool {
         let count = state.mark_woken(&self.group);
         drop(state);
         self.idle.notify(count);
-        job.into_iter().for_each(|job| job.overrun(overrun));
+        if let Some(job) = job {
+            job.overrun(overrun);
+        }
         let Some(started) = spare else { return };
         let (pool, thread) = (self.group.name.as_str(), self.group.slots[number].name.as_str());
         match started {

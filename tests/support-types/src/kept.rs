@@ -13,7 +13,9 @@ use serde_json::{Map, Value, json};
 
 use homeostat_objects::{Condition, ConditionStatus, Kind, KindDefinition, MetaMut, Object, ObjectMeta};
 
-/// A type with values that a server must keep. It is not generic: the code of all types is compiled once, in this crate.
+/// A type with values that a server must keep.
+///
+/// It is not generic, so that the code of all types is compiled once, in this crate.
 #[derive(Debug)]
 pub struct KeptType {
     pub name: &'static str,
@@ -23,8 +25,11 @@ pub struct KeptType {
     pub values: Vec<Value>,
     /// Returns an error unless both values are read as equal values of the type. Without it, a stored value must be the
     /// written one.
-    read_equal: Option<fn(&Value, &Value) -> Result<(), String>>,
+    read_equal: Option<Comparison>,
 }
+
+/// Compares a written value with the stored one. The error shows both.
+type Comparison = fn(&Value, &Value) -> Result<(), String>;
 
 impl KeptType {
     /// Returns a type whose samples must be read as they were written. The server may add fields.
@@ -44,7 +49,11 @@ impl KeptType {
         Self { name, definition, values: values.to_vec(), read_equal: None }
     }
 
-    /// Returns an error if the server has not kept a written value.
+    /// Compares a written value with the stored one.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the server has not kept the value.
     pub fn check(&self, written: &Value, stored: &Value) -> Result<(), String> {
         let is_kept = if self.read_equal.is_some() { includes(stored, written) } else { stored == written };
         if !is_kept {

@@ -92,8 +92,9 @@ pub fn explore_and_calm<W: World>(start: W, depth: usize, calm: impl Fn(W) -> Re
     explored
 }
 
-/// Returns 128 bits, so that two of a few million states are as good as never confused. It is not generic, so that it is
-/// compiled in this crate, with optimisation.
+/// Returns 128 bits, so that two of a few million states are as good as never confused.
+///
+/// It is not generic, so that it is compiled in this crate, with optimisation.
 fn fingerprint(text: &mut String, world: &dyn Debug) -> [u64; 2] {
     text.clear();
     // Writing to a string does not fail.
