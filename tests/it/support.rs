@@ -87,7 +87,9 @@ pub(crate) fn with_stop_hook(name: &str, on_stop: impl FnOnce() + Send + 'static
     let task = Ends(Arc::clone(&group), ended);
     let on_stop = move || {
         let hook = hook.lock().take();
-        hook.into_iter().for_each(|hook| hook());
+        if let Some(hook) = hook {
+            hook();
+        }
     };
     let handle = group.start_one(&ThreadOptions::new(), task, event, None, on_stop);
     let Ok(handle) = handle else { panic!("the system refuses a thread") };

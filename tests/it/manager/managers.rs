@@ -45,8 +45,8 @@ fn components_are_stopped_in_reverse_without_waiting_for_each_other() {
     let manager = Manager::builder().clock(ManualClock::new().clock()).build().unwrap();
     let (go, gone) = bounded::<()>(0);
     for name in ["first", "second", "third"] {
-        let noted = Arc::clone(&notes);
-        manager.add(with_stop_hook(name, move || noted.lock().push(name), gone.clone())).unwrap();
+        let of_stops = Arc::clone(&notes);
+        manager.add(with_stop_hook(name, move || of_stops.lock().push(name), gone.clone())).unwrap();
     }
     let ended = Arc::clone(&notes);
     manager.at_end(move || ended.lock().push("the end"));

@@ -10,7 +10,7 @@ use homeostat::rt::Chain;
 use homeostat::{Context, Elector};
 use homeostat_kubernetes::{ClusterConfig, CustomResourceDefinition, KubernetesClient, RbacRules};
 use homeostat_objects::{Client, Kind, KindDefinition, LeaseElector, LeaseTiming, Members, MemoryClient};
-use homeostat_serve::{Access, AccessTarget, ObjectApi, Server, ServerControl};
+use homeostat_serve::{Access, AccessTarget, ObjectApi, ObjectApiBuilder, Server, ServerControl};
 use parking_lot::Mutex;
 
 use crate::until::until;
@@ -24,7 +24,7 @@ type Verbs = Arc<Mutex<BTreeSet<&'static str>>>;
 /// Starts a server of these kinds. It records the verbs of the requests for leases.
 fn start(kinds: &[Kind]) -> (Running<ServerControl>, Arc<dyn Client>, Verbs) {
     let api = ObjectApi::builder(Arc::new(MemoryClient::new()));
-    let api = kinds.iter().cloned().fold(api, |api, kind| api.serve(kind)).build().unwrap();
+    let api = kinds.iter().cloned().fold(api, ObjectApiBuilder::serve).build().unwrap();
     let verbs = Verbs::default();
     let seen = Arc::clone(&verbs);
     let server = Server::builder((Ipv4Addr::LOCALHOST, 0)).objects(&api).authorize(move |request| {
