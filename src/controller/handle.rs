@@ -307,7 +307,8 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
         let wait = state.waiters.start(key);
         let accepted = state.sources.accepted();
         let waited = wait.wait(deadline, || accepted.are_enqueued() && state.queue.is_settled(key));
-        waited.map_err(|error| self.explain(error, self.has_synced()))
+        // Not `has_synced`, which is set a moment after the last listing.
+        waited.map_err(|error| self.explain(error, matches!(state.sources.syncing(), super::sources::Syncing::Synced)))
     }
 
     /// Blocks until the initial listings of all sources are complete. Keys can run from then on.

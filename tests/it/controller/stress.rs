@@ -168,6 +168,15 @@ fn feed(controllers: &[(Running<ControllerHandle<usize>>, Arc<Checker>)], feeder
     }
 }
 
+/// A feeder under way.
+struct Feeding<'a>(&'a AtomicUsize);
+
+impl Drop for Feeding<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, SeqCst);
+    }
+}
+
 /// Changes settings at random until the feeders have ended. Then resets the rate and resumes all keys.
 fn change_settings(controllers: &[(Running<ControllerHandle<usize>>, Arc<Checker>)], fed: &AtomicUsize) {
     let mut number = 0;
@@ -215,8 +224,9 @@ fn controllers_on_one_pool_run_no_key_twice_at_once_and_forget_none() {
         scope.spawn(move || change_settings(controllers, feeding));
         for feeder in 0..FEEDERS {
             scope.spawn(move || {
+                // Also if the feeder panics.
+                let _end = Feeding(feeding);
                 feed(controllers, feeder);
-                feeding.fetch_sub(1, SeqCst);
             });
         }
     });
