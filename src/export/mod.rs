@@ -157,9 +157,7 @@ static OF_RUNS: [Family<ControllerMetrics>; 12] = [
         Count(all.parked as u64)
     }),
     family("homeostat_suspended_keys", Gauge, "Keys that are suspended one by one.", |all| Count(all.suspended as u64)),
-    family("homeostat_overdue_runs", Gauge, "Active runs that are past their deadline.", |all| {
-        Count(all.overdue as u64)
-    }),
+    family("homeostat_overdue_runs", Gauge, "Active runs past their deadline.", |all| Count(all.overdue as u64)),
     family("controller_runtime_reconcile_time_seconds", MetricKind::Histogram, "How long runs took.", |all| {
         Times(&all.work_time)
     }),

@@ -209,7 +209,7 @@ type FunctionBody = Box<dyn FnOnce(&Context) -> Result<(), BoxError> + Send>;
 fn start_function(name: String, body: FunctionBody, env: &StartEnv<'_>) -> Result<Running<()>, StartError> {
     let group = ThreadGroup::new(ThreadGroupKind::Component, name, env.clock.clone(), 1);
     let stop = CancellationToken::new();
-    let (own, stopped) = (Arc::clone(&group), Arc::clone(&group));
+    let (own, stopped, ended) = (Arc::clone(&group), Arc::clone(&group), stop.clone());
     let cx = Context::detached_with(group.clock.clone(), stop.clone()).in_term(env.fence.clone());
     let thread = move || {
         let run = || match body(&cx) {
@@ -223,6 +223,8 @@ fn start_function(name: String, body: FunctionBody, env: &StartEnv<'_>) -> Resul
         if let Err(error) = unless_it_panics(run) {
             own.end.fail(Arc::new(error));
         }
+        // Callbacks of a token that outlives the function run here, where the manager waits for them.
+        ended.cancel();
     };
     let component = group.name.as_str();
     log::info!(component; "{component}: the component starts");

@@ -274,7 +274,7 @@ impl Driver {
         self.end_elector(&mut still_running);
         if has_lost_term && !inner.has_failed() {
             // The elector's thread hangs, so it cannot report the cause.
-            inner.fail("elector", "the leadership is lost: its check does not return");
+            inner.fail("elector", "the leadership is lost: its check, or a callback of its term, does not return");
         }
         let (failure, hooks) = {
             let mut state = inner.state.lock();

@@ -388,7 +388,7 @@ impl<K: Key> Default for WorkQueue<K> {
 
 impl<K: Key, S: Clone> Clone for WorkQueue<K, S> {
     fn clone(&self) -> Self {
-        self.shared.add_handle();
+        self.shared.locked.lock().handles += 1;
         Self { shared: Arc::clone(&self.shared), hasher: self.hasher.clone() }
     }
 }

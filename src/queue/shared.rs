@@ -275,10 +275,6 @@ impl<K: Key> QueueShared<K> {
         self.locked.lock().records.measure(now);
     }
 
-    pub(crate) fn add_handle(&self) {
-        self.locked.lock().handles += 1;
-    }
-
     /// Removes a handle. The last one shuts the queue down and waits for its timer. Does nothing in a forked process: a
     /// lock that another thread held at the fork is never released there.
     pub(crate) fn remove_handle(self: &Arc<Self>) {

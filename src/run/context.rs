@@ -46,7 +46,7 @@ pub struct Context {
     /// The watchdog finds the token in this slot.
     slot: Option<Arc<WorkerSlot>>,
     /// The term that the run belongs to, if there was an election.
-    fence: Option<Fence>,
+    pub(super) fence: Option<Fence>,
     pub(crate) call: RunInfo,
 }
 
@@ -109,11 +109,6 @@ impl Context {
     #[must_use]
     pub fn in_term(self, fence: Option<Fence>) -> Self {
         Self { fence, ..self }
-    }
-
-    /// Ties the next run to this term: the run is cancelled when the term ends.
-    pub(crate) fn enter_term(&mut self, fence: &Fence) {
-        self.fence = Some(fence.clone());
     }
 
     /// Moves this context to another worker slot.

@@ -197,7 +197,8 @@ impl<K: Key + fmt::Debug, H: RunHooks<K>> Runner<K, H> {
                 },
             };
             for fence in permits.iter().filter_map(Permit::fence) {
-                self.cx.enter_term(fence);
+                // The run is cancelled when the term ends.
+                self.cx.fence = Some(fence.clone());
             }
             self.has_token = false;
             let ending = self.run(&claim, turn);

@@ -16,7 +16,7 @@ use super::subscriber_buffer::SubscriberBuffer;
 use crate::base::clock::Clock;
 use crate::base::error::StartError;
 use crate::base::sync::Mutex;
-use crate::base::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use crate::base::sync::atomic::AtomicU64;
 use crate::base::thread::shielded;
 use crate::queue::{EnqueueMethod, FastState, Key};
 use crate::run::gate::BringGate;
@@ -61,7 +61,7 @@ pub(super) struct WatchCore<K, T> {
     /// Brings a gate to each controller that reads this watch.
     pub(super) bring_gate: OnceLock<BringGate>,
     /// The number of subscriptions so far, for their names.
-    subscriptions: AtomicU64,
+    pub(super) last_subscription: AtomicU64,
     /// Held while the store or the list of subscribers changes, so that a new subscriber gets the existing items and
     /// every later change.
     state: Mutex<CoreState<K, T>>,
@@ -104,8 +104,8 @@ impl<K: Key + Sync, T: Send + Sync + 'static> WatchCore<K, T> {
         let store = Store::new(clock.clone());
         let state = Mutex::new(CoreState { buffers: Buffers::default(), synced: false, stopped: false });
         let source = SourceState::new(&name, None, clock.clone());
-        let (bring_gate, subscriptions) = (OnceLock::new(), AtomicU64::new(0));
-        Arc::new(Self { name, clock, store, source, same, bring_gate, subscriptions, state })
+        let (bring_gate, last_subscription) = (OnceLock::new(), AtomicU64::new(0));
+        Arc::new(Self { name, clock, store, source, same, bring_gate, last_subscription, state })
     }
 
     /// Stores `value` under `key` and delivers the change.
@@ -190,11 +190,6 @@ impl<K: Key + Sync, T: Send + Sync + 'static> WatchCore<K, T> {
                 state.append(after, key, &unchanged(Some(Arc::clone(value)), method), &to);
             }
         });
-    }
-
-    /// Returns the number of the next subscription.
-    pub(super) fn next_subscription(&self) -> u64 {
-        self.subscriptions.fetch_add(1, SeqCst) + 1
     }
 
     /// Adds the buffer of a subscriber, and appends the existing items to it.

@@ -182,8 +182,7 @@ impl SourceState {
         }
         status.failing_for = (status.failures_in_a_row > 0).then(|| now.since(record.failing_since));
         status.last_success = record.succeeded_at.map(|time| now.since(time));
-        let next = record.planned.since(now);
-        status.next_listing = Some(next).filter(|next| !next.is_zero() && record.planned != Nanos::NEVER);
+        status.next_listing = (now..Nanos::NEVER).contains(&record.planned).then(|| record.planned.since(now));
         status.listing_for = record.listing.map(|(since, _)| now.since(since));
         status.overdue = record.listing.is_some_and(|(_, deadline)| deadline <= now && deadline != Nanos::NEVER);
         status

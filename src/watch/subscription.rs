@@ -126,7 +126,7 @@ pub(super) fn start<K: Key + Sync, T: Send + Sync + 'static>(
     core: &Arc<WatchCore<K, T>>,
 ) -> Result<Running<Subscription>, StartError> {
     let (kind, clock) = (ThreadGroupKind::Subscription, &core.clock);
-    let number = core.next_subscription();
+    let number = core.last_subscription.fetch_add(1, SeqCst) + 1;
     let name = subscriber.name.take().unwrap_or_else(|| format!("{}-subscription-{number}", core.name));
     StartError::check_name(&name)?;
     let own_thread = subscriber.buffered.then(|| AutoResetEvent::new(clock.clone()));

@@ -151,11 +151,14 @@ impl ThreadGroup {
         begin: impl FnOnce() -> Option<F>,
     ) {
         let slot = WorkerSlot::new(thread);
-        let attendance = (!self.end.is_empty()).then(|| Attendance::new(Arc::clone(self), Arc::clone(&slot)));
+        slot.left.store(false, Release);
         let mut aside = self.aside.lock();
         aside.retain(|earlier| !earlier.has_left());
         aside.push(Arc::clone(&slot));
         drop(aside);
+        // Counted after it is listed: a join with a timeout that finds a count finds its thread.
+        let attendance = (!self.end.is_empty()).then(|| Attendance::new(Arc::clone(self), Arc::clone(&slot)));
+        slot.left.store(attendance.is_none(), Release);
         let Some(call) = begin() else { return };
         let Some(waker) = self.watchdog.get() else { return call() };
         waker.call_aside(here, &slot.name, call, Box::new(attendance));
@@ -194,8 +197,11 @@ impl ThreadGroup {
     /// which ends last.
     pub(super) fn join(&self) {
         let Joiners { mut threads, watchdog } = std::mem::take(&mut *self.joiners.lock());
-        if !threads.iter().any(Joiner::is_current) && !self.watchdog.get().is_some_and(TaskWaker::is_current) {
+        let is_here = threads.iter().any(Joiner::is_current) || self.watchdog.get().is_some_and(TaskWaker::is_current);
+        // A second join finds no threads, and does not know whether it is on one of them.
+        if !threads.is_empty() && !is_here {
             self.end.wait_until_empty(Nanos::NEVER);
+            self.watchdog.get().into_iter().for_each(TaskWaker::join_returned);
             watchdog.into_iter().for_each(Joiner::join);
         }
         // The watchdog may start another thread until it ends.

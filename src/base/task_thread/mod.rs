@@ -251,6 +251,13 @@ impl TaskWaker {
         }
     }
 
+    /// Joins the threads of the calls aside that have returned.
+    pub(crate) fn join_returned(&self) {
+        let has_returned = |(has_returned, _): &mut (Arc<AtomicBool>, Joiner)| has_returned.load(Acquire);
+        let calls: Vec<_> = self.shared.state.with(|state| state.aside.extract_if(.., has_returned).collect());
+        calls.into_iter().for_each(|(_, thread)| thread.join());
+    }
+
     /// Triggers a step of the task, even if a step is running now.
     pub fn set(&self) {
         let now = self.shared.state.clock().nanos();

@@ -1,18 +1,22 @@
 //! Callbacks of cancelled tokens that block: the manager cancels, and still gives up in time. Its clock is held.
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
-use homeostat::base::EndError;
+use homeostat::base::{EndError, Runnable};
 use homeostat::manager::{Candidate, Leadership, ManagerBuilder, Term};
+use homeostat::watch::SourceHandle;
 use homeostat::{
     Action, BoxError, CancellationToken, Component, Context, Controller, Elector, Enqueue, Manager, ManualClock,
     Poller, Running, WorkQueue, Workers,
 };
 
-use crate::support::{HOUR, SECOND};
+use parking_lot::Mutex;
+
+use crate::support::{HOUR, SECOND, threads};
 use crate::until::until;
 
 /// A callback that reports its thread, and blocks until the test has ended.
@@ -210,4 +214,59 @@ fn a_manager_hears_of_a_lost_term_before_a_callback_of_the_elector() {
     let running = manager.start().unwrap();
     assert_eq!(stage.entered.recv().unwrap(), "manager-elector-0");
     assert_eq!(stage.gives_up(running, "manager-elector-0").component(), Some("elector"));
+}
+
+/// Nothing stops this token before the function ends.
+#[test]
+fn a_manager_waits_for_a_callback_of_a_function_that_has_ended() {
+    let stage = Stage::new();
+    let manager = stage.manager().build().unwrap();
+    let (keep, kept) = unbounded();
+    let block = stage.block.clone();
+    let function = move |cx: &Context| -> Result<(), BoxError> {
+        block.register(cx.token());
+        Ok(keep.send(cx.token().clone())?)
+    };
+    manager.add(Component::function("early", function)).unwrap();
+    let running = manager.start().unwrap();
+    assert_eq!(stage.entered.recv().unwrap(), "early-0");
+    assert!(kept.recv().unwrap().is_cancelled());
+    manager.abort();
+    stage.gives_up(running, "early-0");
+}
+
+#[test]
+fn a_second_join_on_a_thread_of_a_poller_returns() {
+    let slot = Arc::<Mutex<Option<Running<SourceHandle>>>>::default();
+    let (own, queue) = (Arc::clone(&slot), WorkQueue::<u32>::new());
+    let ((tell, told), (go, going)) = (unbounded(), unbounded::<()>());
+    let list = move |_cx: &Context| -> Result<Vec<u32>, BoxError> {
+        going.recv()?;
+        let mut running = own.lock().take().unwrap();
+        let joined = [(); 2].map(|()| Runnable::join(&mut running).unwrap_err().to_string());
+        tell.send(joined)?;
+        Ok(vec![])
+    };
+    *slot.lock() = Some(Poller::new(HOUR, list).name("double").start(&queue).unwrap());
+    go.send(()).unwrap();
+    assert_eq!(told.recv().unwrap(), ["still running: double-0"; 2]);
+}
+
+#[test]
+fn no_thread_of_a_callback_is_left_after_a_join() {
+    for _ in 0..50 {
+        let (queue, (tell, told)) = (WorkQueue::new(), unbounded());
+        let reconcile = move |cx: &Context, _: &u32| -> Result<Action, BoxError> {
+            let _called = cx.on_cancel(|| ());
+            tell.send(())?;
+            cx.token().wait();
+            Ok(Action::await_change())
+        };
+        let workers = Workers::new(reconcile).name("joined").start(&queue).unwrap();
+        queue.enqueue(1);
+        told.recv().unwrap();
+        workers.abort();
+        workers.join().unwrap();
+        assert_eq!(threads("joined"), Vec::<String>::new());
+    }
 }

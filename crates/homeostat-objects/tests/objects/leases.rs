@@ -70,7 +70,7 @@ fn a_renewal_that_never_returns_does_not_prolong_the_term() {
     until!(clock.next_alarm().is_some_and(|alarm| alarm - clock.now() > SECOND));
     clock.advance(5 * SECOND);
     let error = running.join().unwrap_err();
-    let expected = "elector: the leadership is lost: its check does not return; still running: manager-elector-0";
+    let expected = "elector: the leadership is lost: its check, or a callback of its term, does not return; still running: manager-elector-0";
     assert_eq!(error.to_string(), expected);
     drop(release);
 }
