@@ -102,7 +102,8 @@ impl<T: Object> Api<T> {
         Ok(ObjectList::new(list.version, items).continue_token(list.continue_token))
     }
 
-    /// Creates an object. See [`Client::create`].
+    /// Creates an object. See [`Client::create`]. Its status is ignored, unless the kind has none of its own: write it
+    /// with [`update_status`](Self::update_status).
     ///
     /// # Errors
     ///

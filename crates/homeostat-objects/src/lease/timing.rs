@@ -15,7 +15,8 @@ use homeostat::base::StartError;
 /// use std::sync::Arc;
 /// use std::time::Duration;
 ///
-/// // A failover within some four seconds. The other times keep their proportion to the duration.
+/// // A failover within some four seconds. The other times keep their proportion to the duration. The stop margin is
+/// // then 0.4 s, so the manager needs `Manager::builder().abort_grace(Duration::from_millis(400))`.
 /// let quick = LeaseTiming::new(Duration::from_secs(3));
 /// let elector = LeaseElector::builder(Arc::new(MemoryClient::new()), "default", "backup").timing(quick).build()?;
 ///
@@ -69,7 +70,8 @@ impl LeaseTiming {
     }
 
     /// Sets the time before the deadline at which work is cancelled. For an elector, it must be at least the [abort
-    /// grace](homeostat::manager::ManagerBuilder::abort_grace) of the manager. Default: two fifteenths of the duration.
+    /// grace](homeostat::manager::ManagerBuilder::abort_grace) of the manager. Default: two fifteenths of the duration;
+    /// with the manager's default of 1 s, the duration must be at least 8 s.
     pub fn stop_margin(self, margin: Duration) -> Self {
         Self { margin, ..self }
     }

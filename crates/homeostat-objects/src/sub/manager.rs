@@ -88,7 +88,7 @@ impl<C, M: ObjectManager<C> + ?Sized> ObjectManager<C> for Arc<M> {
 ///
 /// Writes are recorded as [events](SubContext::event) (`Created`, `Updated`, `Deleted`, with a message like
 /// `Created Image "shop"`). Failures other than conflicts are recorded too (`CreationFailed`, `UpdateFailed`,
-/// `DeleteFailed`).
+/// `DeleteFailed`, as warnings with a message like `Failed to create Image "shop": <the error>`).
 ///
 /// # Examples
 ///
