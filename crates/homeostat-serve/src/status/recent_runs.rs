@@ -194,7 +194,7 @@ impl RunLog {
         let mut runs: Vec<_> = self.failed.lock().iter().cloned().collect();
         runs.extend(self.others.lock().iter().cloned());
         runs.extend(self.failing.lock().values().flat_map(|of| [Arc::clone(&of.first), Arc::clone(&of.last)]));
-        runs.sort_by_key(|run| (run.started, Arc::as_ptr(run)));
+        runs.sort_by_key(|run| (run.started, run.attempt, Arc::as_ptr(run)));
         // A failed run may be kept in three places.
         runs.dedup_by(|one, other| Arc::ptr_eq(one, other));
         runs
