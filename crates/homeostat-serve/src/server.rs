@@ -136,7 +136,8 @@ impl Server {
         let bound = listeners.iter().map(|listener| listener.local_addr()).collect::<Result<Vec<_>, _>>();
         let bound = bound.map_err(|error| StartError::unavailable("cannot read the address of a socket", error))?;
         let refused = |error| StartError::unavailable("cannot create a socket to wake threads", error);
-        let ServerVitals { registry, counts } = vitals;
+        let ServerVitals { addresses, registry, counts } = vitals;
+        let _is_first = addresses.set(bound.clone());
         let idle = IdleSockets::new(clock.clone(), Arc::clone(&registry)).map_err(refused)?;
         let accept = Poll::new(clock.clone()).map_err(refused)?;
         let roster = ThreadRoster::new(name.clone(), options, clock.clone());

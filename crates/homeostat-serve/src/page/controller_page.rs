@@ -1,6 +1,8 @@
 //! The page of one controller: its last hour, its keys, sources and runs.
 
+use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::actions::{self, UserRights, buttons};
@@ -15,11 +17,11 @@ use super::key_page::PageTime;
 use super::past_actions::{ActionTarget, PastAction};
 use super::runs::{self, RunRows};
 use super::sources;
-use super::suspension::{Suspension, resume_effect, suspend_effect, when_taken};
+use super::suspension::{Suspension, is_suspended, resume_effect, suspend_effect, when_taken};
 use super::tab::{Tab, TabLevel};
 use super::units::{count, date, minute, percent, rate, size, span, time};
 use crate::status::UserAction;
-use homeostat::controller::{ControllerPhase, ControllerStatus};
+use homeostat::controller::{ControllerMetrics, ControllerPhase, ControllerStatus, FailedKey};
 
 /// The largest number of keys of each kind.
 const MOST_ROWS: usize = 50;
@@ -63,11 +65,12 @@ pub(super) fn live_part(
     );
     let target = ActionTarget::controller(&controller.name);
     let times = (data.now(), data.status.time_of_day);
-    actions::notice(data.past, &mut out, data.now(), &target, |past| effect(past, controller));
+    actions::notice(data.past, &mut out, data.now(), &target, |past| effect(past, controller, data));
     let texts = allowed.iter().filter_map(|action| Some((*action, text(*action, controller)?)));
     buttons(&mut out, &target, rights, &texts.collect::<Vec<_>>());
     figures(&mut out, controller, data);
-    hour(&mut out, controller, data);
+    let past = data.history.of(&controller.name, Past::Hour);
+    hour(&mut out, &past, "peak of waiting keys", controller.metrics.max_concurrent_reconciles);
     running(&mut out, controller, data);
     keys(&mut out, controller, data);
     let rows: Vec<_> = controller.sources.iter().map(|source| (None, source)).collect();
@@ -76,7 +79,7 @@ pub(super) fn live_part(
     let mut recent = data.history.runs.of(&controller.name);
     recent.reverse();
     let most = data.most(MOST_RUNS);
-    let remark = format!("the newest {}", data.remark("runs", recent.len().min(most), recent.len()));
+    let remark = kept(&controller.metrics, &data.remark("runs", recent.len().min(most), recent.len()));
     let rows = RunRows { controller: &controller.name, has_keys: true, runs: &recent, most, past: data.past };
     runs::section(&mut out, ("Last runs", &remark), &rows, times);
     actions::section(data.past, &mut out, times, |past| past.controller == controller.name);
@@ -85,14 +88,61 @@ pub(super) fn live_part(
 }
 
 /// Returns the effect of an action on all keys, in a word and a sentence.
-fn effect(past: &PastAction, controller: &ControllerStatus) -> (&'static str, String) {
+fn effect(past: &PastAction, controller: &ControllerStatus, data: &PageData<'_>) -> (&'static str, String) {
     match past.action {
         UserAction::Retry => {
-            let when = when_taken(controller.phase).unwrap_or("as threads become free");
-            ("Queued.", format!("requested runs of all failed keys: they begin {when}"))
+            let (word, effect) = retry_effect(past, controller, data);
+            (word, format!("requested runs of all failed keys: {effect}"))
         }
         UserAction::Suspend => ("Done.", suspend_effect("controller", controller.running.len())),
         UserAction::Resume => ("Done.", resume_effect("controller", controller.phase)),
+    }
+}
+
+/// Returns how far the requested runs of all failed keys are, in a word and a sentence.
+fn retry_effect(past: &PastAction, controller: &ControllerStatus, data: &PageData<'_>) -> (&'static str, String) {
+    let (mut last, mut recovered, mut failed) = (HashMap::new(), HashSet::new(), HashSet::new());
+    for run in data.history.runs.of(&controller.name).iter() {
+        let previous = last.insert(run.key.clone(), Arc::clone(run));
+        if run.started < past.at {
+            continue;
+        }
+        let request = data.past.request_of(&controller.name, (&**run).into(), previous.as_deref());
+        if request.is_some_and(|request| request.target == past.target && request.at == past.at) {
+            let ended = if run.outcome.error().is_some() { &mut failed } else { &mut recovered };
+            ended.insert(run.key.clone());
+        }
+    }
+    // A key that has run since then has a later failure, or none.
+    let is_waiting = |of: &&FailedKey<String>| of.since <= past.at && !failed.contains(&of.key);
+    let waiting = controller.failing.iter().chain(&controller.parked).filter(is_waiting);
+    let (held, waiting): (Vec<_>, Vec<_>) = waiting.partition(|of| is_suspended(controller, &of.key));
+    let (recovered, failed) = (recovered.len(), failed.len());
+    let mut parts = Vec::new();
+    if recovered + failed > 0 {
+        let [ran, recovered, failed] = [recovered + failed, recovered, failed].map(size);
+        parts.push(format!("{ran} ran, {recovered} recovered, {failed} failed again"));
+    }
+    if !waiting.is_empty() {
+        let when = when_taken(controller.phase).unwrap_or("as threads become free");
+        let left = if parts.is_empty() { "they".to_owned() } else { format!("the other {}", size(waiting.len())) };
+        parts.push(format!("{left} begin {when}"));
+    }
+    if !held.is_empty() {
+        parts.push(format!("{} suspended: after resume", size(held.len())));
+    }
+    if parts.is_empty() {
+        parts.push("no key waits for its run".to_owned());
+    }
+    (if waiting.is_empty() && held.is_empty() { "Done." } else { "Queued." }, parts.join("; "))
+}
+
+/// Describes how many runs the page knows. `shown` is the remark of their list.
+fn kept(metrics: &ControllerMetrics, shown: &str) -> String {
+    let all = format!("kept, {} since the start", count(metrics.runs.runs()));
+    match shown.split_once(" <a") {
+        Some((shown, link)) => format!("newest {shown} {all} <a{link}"),
+        None => format!("{shown} {all}"),
     }
 }
 
@@ -130,7 +180,13 @@ fn figures(out: &mut String, controller: &ControllerStatus, data: &PageData<'_>)
     figure(out, "delayed", size(metrics.queue.delayed), class(metrics.queue.delayed, ""));
     figure(out, "failing", size(metrics.failing), class(metrics.failing, "warn"));
     figure(out, "parked", size(metrics.parked), class(metrics.parked, "bad"));
-    figure(out, "suspended", size(controller.suspended.len()), class(controller.suspended.len(), "warn"));
+    match controller.phase {
+        ControllerPhase::Suspended => {
+            let waiting = size(metrics.queue.depth());
+            figure(out, "suspended", format!("all<br><small>{waiting} waiting</small>"), "warn");
+        }
+        _ => figure(out, "suspended", size(controller.suspended.len()), class(controller.suspended.len(), "warn")),
+    }
     figure(out, "runs", count(runs), if runs == 0 { "none" } else { "" });
     figure(out, "errors", percent(errors, runs), if errors == 0 { "none" } else { "" });
     out.push_str("</dl><dl class=\"about\">");
@@ -172,9 +228,8 @@ fn figures(out: &mut String, controller: &ControllerStatus, data: &PageData<'_>)
     out.push_str("</dl>");
 }
 
-/// Adds the charts of the last hour.
-fn hour(out: &mut String, controller: &ControllerStatus, data: &PageData<'_>) {
-    let past = data.history.of(&controller.name, Past::Hour);
+/// Adds the charts of the last hour. `limit` is the largest number of active runs.
+pub(super) fn hour(out: &mut String, past: &PastSamples, waiting: &str, limit: usize) {
     out.push_str("<section aria-labelledby=\"hour\">");
     let samples = &past.samples;
     out.push_str(&heading("hour", "The last hour", &format!("one column a minute, {} so far", samples.len())));
@@ -187,15 +242,14 @@ fn hour(out: &mut String, controller: &ControllerStatus, data: &PageData<'_>) {
     let depth = area(samples, depth_of, scales.depth, "most waiting keys of each minute");
     let runs = bars(samples, scales.runs, "runs per second of each minute, failed ones in red");
     let run_times = marks(samples, run_time_of, scales.run_time, "mean run time of each minute");
-    let limit = controller.metrics.max_concurrent_reconciles;
     // A full column is a controller at its limit.
     let active = area(samples, |sample| sample.active, limit_of(limit), "mean number of active runs of each minute");
     out.push_str("<div class=\"hour\">");
-    chart(out, "peak of waiting keys", &past, |sample| Some(depth_of(sample)), |most| format!("{most:.0}"), &depth);
-    chart(out, "runs per second", &past, |sample| Some(sample.runs), rate, &runs);
-    chart(out, "mean run time", &past, run_time_of, times, &run_times);
+    chart(out, waiting, past, |sample| Some(depth_of(sample)), |most| format!("{most:.0}"), &depth);
+    chart(out, "runs per second", past, |sample| Some(sample.runs), rate, &runs);
+    chart(out, "mean run time", past, run_time_of, times, &run_times);
     let title = format!("active runs, of {}", size(limit));
-    chart(out, &title, &past, |sample| Some(sample.active), |most| format!("{most:.1}"), &active);
+    chart(out, &title, past, |sample| Some(sample.active), |most| format!("{most:.1}"), &active);
     out.push_str("</div></section>");
 }
 

@@ -174,6 +174,7 @@ impl StatusPages {
             summary::figures(&mut live, data);
             attention::section(&mut live, data, &kinds);
             controllers::section(&mut live, data);
+            summary::hour(&mut live, data);
             timeline::section(&mut live, data);
             sources::section(&mut live, data);
             objects::section(&mut live, &kinds, &self.kubectl);
@@ -182,7 +183,7 @@ impl StatusPages {
                 traffic::section(&mut live, &server.vitals, self.history.refused_logins());
             }
             actions::section(&self.past_actions, &mut live, data.times(), |_| true);
-            program::section(&mut live, data, self.objects.as_ref(), self.server.is_some());
+            program::section(&mut live, data, self.objects.as_ref(), self.server.as_ref());
             live.push_str("</main>");
             page(request, StatusCode::OK, &tab, live)
         })
@@ -224,7 +225,7 @@ impl StatusPages {
         };
         let tab = key.tab(controller, manager.name());
         let target = ActionTarget::key(controller, shown);
-        let mut actions = key.actions();
+        let mut actions = key.actions(page_time.now);
         actions.retain(|(action, _)| self.may_act(&request.user, &target, *action));
         let rights = self.rights(&request.user, key.control().is_some(), !actions.is_empty());
         let objects = self.objects_of(&request.user, shown);
@@ -305,7 +306,17 @@ impl StatusPages {
         let has_events = api.kinds().contains(&events) && self.may(user, "list", target);
         let path = |of: &str, key: &str| ["keys", of, key].map(str::to_owned);
         let mut keys = search::find_of_object(manager, &self.history.runs, &key);
-        keys.retain(|(of, key), _| self.may(user, "get", AccessTarget::Path(canonical_path(&path(of, key)))));
+        let may_see = |of: &str, key: &str| self.may(user, "get", AccessTarget::Path(canonical_path(&path(of, key))));
+        // Whoever may not see the keys learns nothing about them, not even that there are none.
+        let texts = [format!("{:?}", key.to_string()), key.to_string()];
+        let may_see_all =
+            || manager.status().controllers.iter().all(|of| texts.iter().all(|text| may_see(&of.name, text)));
+        let keys = if keys.is_empty() {
+            if may_see_all() { "none".to_owned() } else { String::new() }
+        } else {
+            keys.retain(|(of, key), _| may_see(of, key));
+            search::states(&manager.status(), &self.history.runs, &self.past_actions, &keys)
+        };
         let (live, exists) = object_page.object(&key, &keys, has_events, &tab);
         page(request, if exists { StatusCode::OK } else { StatusCode::NOT_FOUND }, &tab, live)
     }

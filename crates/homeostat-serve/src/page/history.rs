@@ -25,6 +25,9 @@ pub(super) const SAMPLES: usize = 60;
 /// How many short samples are a long one.
 const SHORT_PER_LONG: u32 = 12;
 
+/// How many short samples a minute has.
+pub(super) const PER_MINUTE: usize = SHORT_PER_LONG as usize;
+
 /// The time that a chart shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Past {
@@ -52,9 +55,21 @@ pub(super) struct PastSamples {
 }
 
 impl PastSamples {
-    /// Returns the sample from a minute ago. `None` without samples that old.
-    pub(super) fn a_minute_ago(&self) -> Option<&HistorySample> {
-        self.samples.iter().rev().nth(usize::try_from(SHORT_PER_LONG).ok()?)
+    /// Returns the short samples of the last minute, and those of the minute before.
+    pub(super) fn two_minutes(&self) -> [&[HistorySample]; 2] {
+        let minute = |samples: &[HistorySample]| samples.len().saturating_sub(PER_MINUTE);
+        let (rest, last) = self.samples.split_at(minute(&self.samples));
+        [last, &rest[minute(rest)..]]
+    }
+
+    /// Adds the samples of another controller: the newest to the newest. Long samples may be up to a minute apart.
+    fn add(mut self, other: Self) -> Self {
+        let missing = other.samples.len().saturating_sub(self.samples.len());
+        self.samples.splice(..0, vec![HistorySample::default(); missing]);
+        for (sum, sample) in self.samples.iter_mut().rev().zip(other.samples.iter().rev()) {
+            *sum = sum.add(sample);
+        }
+        Self { samples: self.samples, range: self.range.or(other.range) }
     }
 
     /// Returns the last value, and the largest value with the end of its sample. `None` if no sample has a value.
@@ -88,6 +103,23 @@ pub(super) struct HistorySample {
     pub(super) run_time: Option<Duration>,
     /// The mean number of active runs.
     pub(super) active: f64,
+}
+
+impl HistorySample {
+    /// Returns the activity of two controllers together.
+    fn add(&self, other: &Self) -> Self {
+        let weighed = |of: &Self| of.run_time.map(|time| time.as_secs_f64() * of.runs);
+        let time = weighed(self).unwrap_or_default() + weighed(other).unwrap_or_default();
+        let runs = self.runs + other.runs;
+        let has_runs = self.run_time.is_some() || other.run_time.is_some();
+        Self {
+            depth: self.depth + other.depth,
+            runs,
+            errors: self.errors + other.errors,
+            run_time: (has_runs && runs > 0.0).then(|| Duration::from_secs_f64(time / runs)),
+            active: self.active + other.active,
+        }
+    }
 }
 
 /// A controller's counters at the time of a sample.
@@ -157,6 +189,12 @@ impl History {
         let length = past.period() * u32::try_from(SAMPLES).unwrap_or(1);
         let range = samples.and_then(|of| Some((of.last.time.checked_sub(length)?, of.last.time)));
         PastSamples { samples: samples.map(|of| of.samples.iter().copied().collect()).unwrap_or_default(), range }
+    }
+
+    /// Returns the samples of these controllers together.
+    pub(super) fn of_all<'a>(&self, controllers: impl IntoIterator<Item = &'a str>, past: Past) -> PastSamples {
+        let none = PastSamples { samples: Vec::new(), range: None };
+        controllers.into_iter().map(|controller| self.of(controller, past)).fold(none, PastSamples::add)
     }
 
     /// Samples the refused logins of a server from now on.

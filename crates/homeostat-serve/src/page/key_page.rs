@@ -51,8 +51,8 @@ pub(super) struct KeyStatus {
     /// Whether the key has a suspension of its own.
     suspended: bool,
     suspension: Option<Suspension>,
-    /// The first request of a person for a run since the last one ended.
-    request: Option<PastAction>,
+    /// The requests of people for a run since the last one ended, the oldest first.
+    requests: Vec<PastAction>,
     /// The oldest first.
     recent_runs: Vec<Arc<RecentRun>>,
     /// Acts on the key, if users may.
@@ -120,7 +120,7 @@ impl KeyStatus {
         Self {
             key: shown.to_owned(),
             suspension: Suspension::of_key(controller, shown, past),
-            request: past.request(&ActionTarget::key(&controller.name, shown), failed.is_some(), last_end),
+            requests: past.requests(&ActionTarget::key(&controller.name, shown), failed.is_some(), last_end),
             state,
             phase: controller.phase,
             waits,
@@ -139,8 +139,24 @@ impl KeyStatus {
         self.control.as_ref()
     }
 
+    /// Returns the first request of a person for the next run.
+    fn request(&self, now: Instant) -> Option<&PastAction> {
+        let started = self.running.as_ref().map(|run| BegunRun::active(run, now).started);
+        self.requests.iter().find(|request| started.is_none_or(|started| request.at > started))
+    }
+
+    /// Returns the request of a person for a run right after the active one.
+    fn requested_rerun(&self, now: Instant) -> Option<&PastAction> {
+        let is_pending = match self.state {
+            KeyState::Processing(PendingRerun::At(due)) => due.is_some_and(|due| due <= now),
+            KeyState::Processing(pending) => pending != PendingRerun::None,
+            _ => false,
+        };
+        self.request(now).filter(|_| is_pending && self.running.is_some())
+    }
+
     /// Returns the actions that make sense now.
-    pub(super) fn actions(&self) -> Vec<(UserAction, &'static str)> {
+    pub(super) fn actions(&self, now: Instant) -> Vec<(UserAction, &'static str)> {
         let suspension = if self.suspended { (UserAction::Resume, "Resume") } else { (UserAction::Suspend, "Suspend") };
         let text = match (&self.running, &self.failed, self.suspension.is_some()) {
             (Some(_), _, true) => "Run again after resume",
@@ -151,8 +167,8 @@ impl KeyStatus {
             (None, None, true) => "Run after resume",
             (None, None, false) => "Run now",
         };
-        let retry = (UserAction::Retry, text);
-        if self.control.is_none() { Vec::new() } else { vec![retry, suspension] }
+        let retry = self.requested_rerun(now).is_none().then_some((UserAction::Retry, text));
+        if self.control.is_none() { Vec::new() } else { retry.into_iter().chain([suspension]).collect() }
     }
 
     /// Returns the state as chips.
@@ -161,6 +177,19 @@ impl KeyStatus {
             (("suspended", _), Some(failed)) => failed_chips(failed, true),
             ((state, colour), _) => chip(colour, state),
         }
+    }
+
+    /// Describes the state in a few words, as HTML: `failing, 9 tries, last 27 s ago`.
+    pub(super) fn in_short(&self, (now, time): (Instant, SystemTime)) -> String {
+        let (state, _) = state(self);
+        let tries = self.failed.as_ref().map(|failed| match failed.failures {
+            1 => ", 1 try".to_owned(),
+            tries => format!(", {tries} tries"),
+        });
+        let last = self.failed.as_ref().map(|failed| now.saturating_duration_since(failed.since));
+        let last = last.or_else(|| Some(self.last_run()?.ended_ago(now)));
+        let last = last.map(|last| format!(", last {} ago", ago(time, last)));
+        format!("{state}{}{}", tries.unwrap_or_default(), last.unwrap_or_default())
     }
 
     /// Returns the last run that has ended, if it is known.
@@ -225,8 +254,8 @@ pub(super) fn live_part(
 fn kept() -> String {
     let [failed, others, failing] = [RecentRun::MOST_FAILED, RecentRun::MOST, RecentRun::MOST_FAILING].map(size);
     format!(
-        "those among the last {failed} failed and {others} other runs of the controller, and the first failure since \
-         the last success, for {failing} keys"
+        "This key's runs, if among the controller's last {failed} failed or {others} other runs. The first and the last \
+         failure in a row are always kept, for up to {failing} keys. Older runs are gone."
     )
 }
 
@@ -361,7 +390,7 @@ fn began(
     let now = page_time.now;
     let previous = status.last_run();
     let request = past.request_of(controller, BegunRun::active(run, now), previous);
-    let why = runs::why(run.reasons, request.as_ref());
+    let why = runs::why_at_length(run.reasons, request.as_ref());
     let at = request.map(|request| format!("at {}; ", time(request.time))).unwrap_or_default();
     let Some(previous) = previous else {
         return format!("{why} <small>{at}no earlier run of the key is known</small>");
@@ -390,7 +419,16 @@ fn effect(past: &PastAction, status: &KeyStatus, page_time: &PageTime<'_>) -> (&
             let since = page_time.now.saturating_duration_since(past.at);
             let last = status.recent_runs.last().filter(|run| run.ended().is_none_or(|end| end >= past.at));
             let (word, what) = match (&status.running, status.state, last) {
-                (Some(run), ..) if run.elapsed <= since => ("Done.", "it runs now".to_owned()),
+                // The elapsed time may have been read after `now`.
+                (Some(run), state, _)
+                    if run.elapsed <= since
+                        || (state == KeyState::Processing(PendingRerun::None)
+                            && BegunRun::active(run, page_time.now).started >= past.at) =>
+                {
+                    let began = page_time.time.checked_sub(run.elapsed);
+                    let at = began.map(|began| format!(" at {}", clock_time(page_time.time, began)));
+                    ("Running.", format!("it began{}", at.unwrap_or_default()))
+                }
                 _ if status.suspension.is_some() => ("Queued.", "it begins after resume".to_owned()),
                 (None, KeyState::Idle | KeyState::Delayed(_), Some(last)) => {
                     let word = if last.outcome.error().is_some() { "Still failing." } else { "Done." };
@@ -408,16 +446,17 @@ fn effect(past: &PastAction, status: &KeyStatus, page_time: &PageTime<'_>) -> (&
 
 /// Describes when the key runs next.
 fn next(status: &KeyStatus, page_time: &PageTime<'_>) -> String {
+    let request = status.request(page_time.now);
     if let Some(suspension) = &status.suspension {
         let due = if let KeyState::Delayed(due) = status.state { due } else { None };
         let named = if status.failed.is_some() { "its retry time " } else { "" };
         let when = match status.state {
-            _ if status.request.is_some() => AFTER_RESUME.to_owned(),
+            _ if request.is_some() => AFTER_RESUME.to_owned(),
             KeyState::Idle => format!("{AFTER_RESUME}, once it changes or is requested"),
             KeyState::Processing(PendingRerun::None) => format!("{AFTER_RESUME}, if the active run asks for it"),
             _ => after_resume_and(due, named, page_time.times()),
         };
-        return suspension.next_when(&when, status.request.as_ref(), page_time.times());
+        return suspension.next_when(&when, request, page_time.times());
     }
     let at = |due: Option<Instant>| match due {
         Some(due) if due <= page_time.now => "now".to_owned(),
@@ -428,6 +467,10 @@ fn next(status: &KeyStatus, page_time: &PageTime<'_>) -> String {
         Some(run) if run.overdue => "the active run, if it ever ends",
         _ => "the active run",
     };
+    if let Some(request) = status.requested_rerun(page_time.now) {
+        let at = clock_time(page_time.time, request.time);
+        return format!("right after {active} <small>requested by {} at {at}</small>", name(&request.user));
+    }
     match status.state {
         KeyState::Ready(priority) => {
             let when = when_taken(status.phase).unwrap_or("as soon as a thread is free");
@@ -435,6 +478,7 @@ fn next(status: &KeyStatus, page_time: &PageTime<'_>) -> String {
         }
         KeyState::Delayed(due) => at(due),
         KeyState::Processing(PendingRerun::None) => "as the active run decides".to_owned(),
+        KeyState::Processing(PendingRerun::At(Some(due))) if due <= page_time.now => format!("right after {active}"),
         KeyState::Processing(PendingRerun::At(due)) => format!("after {active}, {}", at(due)),
         KeyState::Processing(_) => format!("right after {active}: the key was requested meanwhile"),
         _ => "at its next change or request".to_owned(),

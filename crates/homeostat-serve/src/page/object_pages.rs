@@ -5,13 +5,10 @@ use std::time::SystemTime;
 
 use serde_json::Value;
 
-use super::data::{
-    ChipColour, DASH, cell, chip, controller_link, detail, heading, key_link, most, remark, row_name, table,
-};
+use super::data::{ChipColour, DASH, cell, chip, detail, heading, most, remark, row_name, table};
 use super::escape::{line, lines, name, path};
 use super::event_pages::{self, EventPage, count, is_events, last_seen, type_chip};
 use super::object_parts::{age, long_age, object_link, readiness, referenced, text, time_of};
-use super::search::FoundKeys;
 use super::tab::Tab;
 use super::units::size;
 use crate::api::full_name;
@@ -114,8 +111,8 @@ impl ObjectPage<'_> {
     }
 
     /// Returns the changing part of an object's page, and whether the object exists. `has_events` says whether the user
-    /// may list events. `keys` have the name of the object.
-    pub(super) fn object(&self, key: &ObjectKey, keys: &FoundKeys, has_events: bool, tab: &Tab) -> (String, bool) {
+    /// may list events. `keys` describes the keys with the name of the object, as HTML.
+    pub(super) fn object(&self, key: &ObjectKey, keys: &str, has_events: bool, tab: &Tab) -> (String, bool) {
         let mut out = String::new();
         let object = self.client.get(self.kind, key);
         let chips = object.as_ref().map(|object| readiness(object).chip).unwrap_or_default();
@@ -154,7 +151,7 @@ impl ObjectPage<'_> {
         (out, exists)
     }
 
-    fn about(&self, out: &mut String, object: &SharedObject, keys: &FoundKeys) {
+    fn about(&self, out: &mut String, object: &SharedObject, keys: &str) {
         let metadata = object.get("metadata").map(ValueRef::to_value).unwrap_or_default();
         out.push_str("<dl class=\"about\">");
         let mut fact = |name: &str, value: String| {
@@ -163,8 +160,7 @@ impl ObjectPage<'_> {
             }
         };
         fact("Namespace", name(object.namespace()));
-        let keys = keys.keys().map(|(of, key)| format!("{} of {}", key_link(of, key), controller_link(of)));
-        fact("Keys", keys.collect::<Vec<_>>().join(", "));
+        fact("Keys", keys.to_owned());
         fact("Age", long_age(self.time, metadata["creationTimestamp"].as_str()));
         if let Some(since) = metadata["deletionTimestamp"].as_str() {
             fact("Deletion", format!("requested at {}", time_of(self.time, Some(since))));

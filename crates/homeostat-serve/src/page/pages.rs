@@ -21,7 +21,7 @@ use homeostat::run::BoxError;
 ///
 /// | path | answer |
 /// |---|---|
-/// | `/` | the status page: troubles, health checks, controllers, runs, sources, [objects](Self::objects), the server with its open connections, the program with metrics for alerts; its tab shows the health |
+/// | `/` | the status page: troubles, health checks, controllers and their last hour, runs, sources, [objects](Self::objects), the server with its open connections, the program with metrics for alerts; its tab shows the health |
 /// | `/controllers/<name>` | the page of a controller: its last hour, failed and suspended keys, sources, last runs |
 /// | `/keys/<controller>/<key>` | the page of a key: why it ran, its last runs, its next run |
 /// | `/search?q=<text>` | the controllers, sources, known keys and objects whose names contain a text, with their states |

@@ -115,7 +115,8 @@ impl PastActions {
         self.requests(key, has_failed, since).into_iter().next()
     }
 
-    fn requests(&self, key: &ActionTarget, has_failed: bool, since: Option<Instant>) -> Vec<PastAction> {
+    /// Returns all such requests, the oldest first.
+    pub(super) fn requests(&self, key: &ActionTarget, has_failed: bool, since: Option<Instant>) -> Vec<PastAction> {
         let all = ActionTarget::controller(&key.controller);
         let actions = self.0.lock();
         let requests = actions.iter().filter(|past| {

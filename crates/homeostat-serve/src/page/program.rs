@@ -5,6 +5,7 @@ use std::fmt::Write;
 use super::data::{PageData, cell, row_name, table};
 use super::units::size;
 use crate::api::ObjectApi;
+use crate::server::PageContext;
 use crate::status::LIBRARY_VERSION;
 
 /// The signs of trouble: the word on the page, the metric, and the condition of an alert.
@@ -25,8 +26,13 @@ pub(super) const ALERTS: [[&str; 3]; 14] = [
     ["leads", "leader_election_master_status", "the sum over all processes is not 1"],
 ];
 
-/// Adds the section. `has_server` says whether a server counts its requests.
-pub(super) fn section(out: &mut String, data: &PageData<'_>, objects: Option<&ObjectApi>, has_server: bool) {
+/// Adds the section. `server` is the server of the pages, which counts its requests.
+pub(super) fn section(
+    out: &mut String,
+    data: &PageData<'_>,
+    objects: Option<&ObjectApi>,
+    server: Option<&PageContext>,
+) {
     let status = data.status;
     out.push_str("<section aria-labelledby=\"program\"><h2 id=\"program\">This program</h2><dl class=\"about\">");
     let mut fact = |name: &str, value: &str| {
@@ -41,7 +47,7 @@ pub(super) fn section(out: &mut String, data: &PageData<'_>, objects: Option<&Ob
     fact(
         "Objects",
         match objects.map(|api| api.client().capabilities().local) {
-            Some(true) => "in a store of this process",
+            Some(true) => "in a store of this process; its program knows whether a restart keeps it",
             Some(false) => "on a server",
             None => "none on these pages",
         },
@@ -50,13 +56,16 @@ pub(super) fn section(out: &mut String, data: &PageData<'_>, objects: Option<&Ob
     let (polled, watched): (Vec<_>, Vec<_>) =
         status.sources.iter().chain(of_controllers).partition(|source| source.period.is_some());
     fact("Sources", &format!("{} polled, {} watched", size(polled.len()), size(watched.len())));
+    if let Some(server) = server {
+        fact("Server", &door(server));
+    }
     let pages = ["/metrics", "/statusz", "/livez?verbose", "/readyz?verbose"];
     fact("For tools", &pages.map(|page| format!("<a href=\"{page}\">{page}</a>")).join(" "));
     out.push_str("</dl><details data-id=\"metrics\"><summary>Metrics for alerts</summary>");
     table(out, "now", "Metrics for alerts", &[("", "metric"), ("", "on this page"), ("", "alert if")]);
     for [word, metric, condition] in ALERTS {
         let is_there = match word {
-            "server errors" => has_server,
+            "server errors" => server.is_some(),
             "leads" => status.elected,
             _ => true,
         };
@@ -68,4 +77,18 @@ pub(super) fn section(out: &mut String, data: &PageData<'_>, objects: Option<&Ob
         }
     }
     out.push_str("</tbody></table></details></section>");
+}
+
+/// Describes how clients reach a server: its addresses, TLS and logins.
+fn door(server: &PageContext) -> String {
+    let addresses = server.vitals.addresses.get().into_iter().flatten().map(ToString::to_string);
+    let addresses = addresses.collect::<Vec<_>>().join(", ");
+    let at = if addresses.is_empty() { "not started".to_owned() } else { format!("at {addresses}") };
+    let tls = if server.has_tls { "with TLS" } else { "without TLS" };
+    let logins = match (server.has_users, server.allows_anonymous) {
+        (false, _) => "no login: everyone who reaches it may do all that the program allows",
+        (true, true) => "logins, and clients without one are served too",
+        (true, false) => "only with a login",
+    };
+    format!("{at}; {tls}; {logins}")
 }

@@ -78,11 +78,21 @@ pub(super) fn section(
 
 /// Returns why a run began, as HTML. `request` is the person's request for it.
 pub(super) fn why(reasons: Reasons, request: Option<&PastAction>) -> String {
+    why_or(reasons, request, "enqueued")
+}
+
+/// Returns why a run began, in words for a place with room.
+pub(super) fn why_at_length(reasons: Reasons, request: Option<&PastAction>) -> String {
+    why_or(reasons, request, "the program asked for it (enqueued)")
+}
+
+/// `enqueued` stands for a request of the program.
+fn why_or(reasons: Reasons, request: Option<&PastAction>, enqueued: &str) -> String {
     if reasons.is_empty() {
-        return "not told by the program".to_owned();
+        return "the program gave no reason".to_owned();
     }
     let manual = request.map(|request| format!("requested by {}", name(&request.user)));
-    reason_words(reasons, manual.as_deref().unwrap_or("enqueued"))
+    reason_words(reasons, manual.as_deref().unwrap_or(enqueued))
 }
 
 /// Returns how a run ended, in words that tell a failure from a success.

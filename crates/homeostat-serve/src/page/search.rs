@@ -12,13 +12,14 @@ use super::event_pages::is_events;
 use super::key_page::{KeyStatus, LastError};
 use super::known_keys::{MOST_VISITED, visit_keys};
 use super::object_parts::{object_link, readiness};
+use super::past_actions::PastActions;
 use super::suspension::is_suspended;
 use super::tab::Tab;
 use super::units::{ago, size};
 use super::{runs, sources};
 use crate::status::RunLogs;
 use homeostat::base::StartError;
-use homeostat::manager::Manager;
+use homeostat::manager::{Manager, ManagerStatus};
 use homeostat::queue::{Key, KeyState};
 use homeostat_objects::{Client, Kind, ObjectKey, Query, SharedObject};
 
@@ -215,6 +216,17 @@ fn parts(out: &mut String, data: &PageData<'_>, text: &SearchText<'_>) {
         row(source_name(&source.name), sources::state(source), format!("source{part}"), error);
     }
     out.push_str("</tbody></table></section>");
+}
+
+/// Names these keys, each with its state.
+pub(super) fn states(manager: &ManagerStatus, runs: &RunLogs, past: &PastActions, found: &FoundKeys) -> String {
+    let of_key = |((controller, key), state): (&(String, String), &KeyState)| {
+        let status = manager.controllers.iter().find(|status| status.name == *controller)?;
+        let status = KeyStatus::new(status, &runs.of(controller), key, *state, past);
+        let state = status.in_short((manager.taken_at, manager.time_of_day));
+        Some(format!("{} of {} ({state})", key_link(controller, key), controller_link(controller)))
+    };
+    found.iter().filter_map(of_key).collect::<Vec<_>>().join(", ")
 }
 
 fn keys(out: &mut String, data: &PageData<'_>, found: &[(&(String, String), &KeyState)]) {

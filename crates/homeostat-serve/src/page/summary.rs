@@ -1,14 +1,13 @@
 //! The top of the status page: phase, health with reasons, leadership and a line of figures.
 
-use std::cmp::Ordering;
 use std::fmt::Write;
 
 use super::data::{ChipColour, PageData, chip, controller_link, figure};
 use super::escape::name;
-use super::history::Past;
+use super::history::{HistorySample, PER_MINUTE, Past};
 use super::tab::Tab;
 use super::units::{ago, date, size, time};
-use super::{attention, objects, reasons};
+use super::{attention, controller_page, objects, reasons, timeline};
 use crate::api::KindCount;
 use crate::status::{CheckKind, CheckResult, all_ok};
 use homeostat::controller::{ControllerPhase, ControllerStatus};
@@ -40,11 +39,17 @@ pub(super) fn sections(out: &mut String, data: &PageData<'_>, kinds: &[KindCount
     for (id, title, number, words) in [
         ("attention", "Needs attention", attention::count(data.status, kinds), ""),
         ("controllers", "Controllers", 0, ""),
+        ("hour", "The last hour", 0, ""),
         ("runs", "Running now", 0, ""),
         ("objects", "Objects", not_ready, " not ready"),
         ("checks", "Health checks", failed, " failed"),
     ] {
-        if id != "objects" || !kinds.is_empty() {
+        let is_absent = match id {
+            "objects" => kinds.is_empty(),
+            "hour" => data.status.controllers.is_empty(),
+            _ => false,
+        };
+        if !is_absent {
             let trouble =
                 if number > 0 { format!(" <b class=\"warn\">{}{words}</b>", size(number)) } else { String::new() };
             let _ = write!(out, "<span><a href=\"#{id}\">{title}</a>{trouble}</span>");
@@ -144,7 +149,7 @@ pub(super) fn figures(out: &mut String, data: &PageData<'_>) {
     };
     let depth = sum(|each| each.metrics.queue.depth());
     let active = sum(|each| each.metrics.runs.active);
-    let of_pool = format!("{}<br><small>of a pool of {} threads</small>", size(active), size(status.threads));
+    let of_pool = size(active) + &pool(data);
     let all_delayed = sum(|each| each.metrics.queue.delayed);
     let delayed = size(all_delayed) + &delays(all_delayed, status);
     let own = status.sources.iter().filter(|source| source.failing_for.is_some()).count();
@@ -154,7 +159,7 @@ pub(super) fn figures(out: &mut String, data: &PageData<'_>) {
     };
     out.push_str("<dl class=\"figures\">");
     figure(out, "running", of_pool, class(active, ""));
-    figure(out, "waiting", size(depth) + &suspended + &trend(depth, data), class(depth, ""));
+    figure(out, "waiting", size(depth) + &suspended + &peaks(data), class(depth, ""));
     figure(out, "oldest wait", oldest, class(depth, ""));
     figure(out, "delayed", delayed, class(all_delayed, ""));
     count(out, "failing", sum(|each| each.metrics.failing), "warn");
@@ -176,18 +181,58 @@ fn delays(delayed: usize, status: &ManagerStatus) -> String {
     }
 }
 
-/// Compares the number of waiting keys with the number a minute ago.
-fn trend(depth: usize, data: &PageData<'_>) -> String {
-    let of = |name: &String| data.history.of(name, Past::FiveMinutes).a_minute_ago().map(|sample| sample.depth);
-    let past: Vec<_> = data.status.controllers.iter().filter_map(|controller| of(&controller.name)).collect();
-    let before: usize = past.iter().sum();
-    if past.is_empty() || (before, depth) == (0, 0) {
-        return String::new();
-    }
-    let word = match depth.cmp(&before) {
-        Ordering::Less => "falling",
-        Ordering::Equal => "steady",
-        Ordering::Greater => "rising",
+/// Describes the threads of the pool, and how busy they were.
+fn pool(data: &PageData<'_>) -> String {
+    let status = data.status;
+    let overdue = status.controllers.iter().flat_map(|of| &of.running).filter(|run| run.overdue).count();
+    let extra = timeline::extra_threads(data).min(overdue);
+    let extra_words = match (overdue, extra) {
+        (0, _) => String::new(),
+        (_, 0) => format!(", {} hung", size(overdue)),
+        (1, _) => ", plus 1 in place of a hung one; the hung run counts".to_owned(),
+        _ => format!(", plus {} in place of {} hung ones; the hung runs count", size(extra), size(overdue)),
     };
-    format!("<br><small>{word}, {} a minute before</small>", size(before))
+    let all = status.controllers.iter().map(|of| of.name.as_str());
+    let past = data.history.of_all(all, Past::FiveMinutes);
+    let [last, _] = past.two_minutes();
+    let busy = if last.len() < PER_MINUTE { None } else { busy(last, status.threads + extra) };
+    let busy = busy.map(|percent| format!("<br><small>busy {percent:.0} % of the last minute</small>"));
+    format!("<br><small>of a pool of {} threads{extra_words}</small>{}", size(status.threads), busy.unwrap_or_default())
+}
+
+/// Returns how much of the time of these samples the threads ran keys, in percent. `None` without threads.
+#[expect(clippy::cast_precision_loss, reason = "a ratio, shown with two digits")]
+fn busy(samples: &[HistorySample], threads: usize) -> Option<f64> {
+    let active: f64 = samples.iter().map(|sample| sample.active).sum();
+    let all = (samples.len() * threads) as f64;
+    (all > 0.0).then(|| (active * 100.0 / all).min(100.0))
+}
+
+/// Compares the largest number of waiting keys in the last minute with that of the minute before, without suspended
+/// controllers.
+fn peaks(data: &PageData<'_>) -> String {
+    let active = || data.status.controllers.iter().filter(|of| of.phase != ControllerPhase::Suspended);
+    let depth: usize = active().map(|of| of.metrics.queue.depth()).sum();
+    let past = data.history.of_all(active().map(|of| of.name.as_str()), Past::FiveMinutes);
+    let peak = |samples: &[HistorySample]| samples.iter().map(|sample| sample.depth).max();
+    let [last, before] = past.two_minutes().map(peak);
+    let last = last.unwrap_or_default().max(depth);
+    match before {
+        Some(before) if (last, before) != (0, 0) => {
+            format!("<br><small>peak {} in the last minute, {} before</small>", size(last), size(before))
+        }
+        _ => String::new(),
+    }
+}
+
+/// Adds the charts of the last hour of all controllers together.
+pub(super) fn hour(out: &mut String, data: &PageData<'_>) {
+    let status = data.status;
+    if status.controllers.is_empty() {
+        return;
+    }
+    let past = data.history.of_all(status.controllers.iter().map(|of| of.name.as_str()), Past::Hour);
+    let waiting =
+        if status.controllers.len() == 1 { "peak of waiting keys" } else { "sum of the peaks of waiting keys" };
+    controller_page::hour(out, &past, waiting, status.threads);
 }

@@ -1,6 +1,6 @@
 //! The section of runs: a table of the active runs, and the runs of the last minute by thread.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::time::Duration;
 
@@ -158,6 +158,22 @@ fn threads(data: &PageData<'_>) -> Threads {
         }
     }
     threads
+}
+
+/// Returns how many threads beyond the size of the pool are known: each took the place of one with a hung run.
+pub(super) fn extra_threads(data: &PageData<'_>) -> usize {
+    let mut extra = BTreeSet::new();
+    let mut add = |thread: &str| {
+        let (name, number) = sortable(thread);
+        let is_extra =
+            number.and_then(|number| usize::try_from(number).ok()).is_some_and(|of| of >= data.status.threads);
+        extra.extend(is_extra.then_some((name, number)));
+    };
+    for controller in &data.status.controllers {
+        controller.running.iter().for_each(|run| add(&run.thread));
+        data.history.runs.of(&controller.name).iter().for_each(|run| add(&run.thread));
+    }
+    extra.len()
 }
 
 /// Returns the position of a past time in percent from the left.

@@ -13,7 +13,7 @@ const MOST_CONNECTIONS: usize = 50;
 
 /// Adds the section. `refused` is the number of refused logins in the last five minutes.
 pub(super) fn section(out: &mut String, vitals: &ServerVitals, refused: u64) {
-    let ServerVitals { registry, counts } = vitals;
+    let ServerVitals { registry, counts, .. } = vitals;
     let (checks, replies) = (value(&counts.failed_checks), counts.replies());
     let of_class = |class| of_class(&replies, class);
     out.push_str("<section aria-labelledby=\"server\">");

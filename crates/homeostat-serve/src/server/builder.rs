@@ -375,9 +375,21 @@ impl ServerBuilder {
         } else {
             Arc::clone(&authorizer)
         };
-        let vitals = ServerVitals { registry: ConnectionRegistry::new(self.limits), counts: Arc::default() };
+        let registry = ConnectionRegistry::new(self.limits);
+        let vitals = ServerVitals { addresses: Arc::default(), registry, counts: Arc::default() };
+        #[cfg(feature = "tls")]
+        let has_tls = tls.is_some();
+        #[cfg(not(feature = "tls"))]
+        let has_tls = false;
         let (counts, clock) = (Arc::clone(&vitals.counts), Clock::system());
-        let context = PageContext { authorizer: page_authorizer, vitals: vitals.clone(), store: self.store };
+        let context = PageContext {
+            authorizer: page_authorizer,
+            vitals: vitals.clone(),
+            has_tls,
+            has_users: has_authentication,
+            allows_anonymous: self.allows_anonymous,
+            store: self.store,
+        };
         let service = ServerService {
             name: self.name.clone(),
             hosts: self.hosts,

@@ -57,7 +57,7 @@ fn check_metrics(text: &mut Exposition, live: &[CheckResult], ready: &[CheckResu
 }
 
 /// Writes the metrics of a server.
-fn server_metrics(text: &mut Exposition, ServerVitals { registry, counts }: &ServerVitals) {
+fn server_metrics(text: &mut Exposition, ServerVitals { registry, counts, .. }: &ServerVitals) {
     let (counter, gauge) = (MetricKind::Counter, MetricKind::Gauge);
     text.family("apiserver_request_total", counter, "Replies by verb and status, without failed health checks.");
     for ((verb, code), ReplyCount { count, .. }) in counts.replies() {

@@ -1,5 +1,7 @@
 //! Tests of the forms on the pages.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
 use http::{HeaderValue, Method, header};
@@ -10,6 +12,7 @@ use super::{get, post, visible};
 use crate::http::{Handler, IncomingRequest, Reply};
 use crate::until::until;
 use homeostat::queue::KeyState;
+use homeostat::{Action, BoxError, Context, Controller, terminal};
 use homeostat_test_support::logs::Logs;
 
 pub(super) const KEY: &str = "/keys/v%3Cm%3E/%22bad%22";
@@ -325,4 +328,49 @@ fn the_buttons_of_a_suspended_key_promise_no_run_before_its_resume() {
     assert!(has(&slow, "Run again afterwards"));
     program.keys.suspend("slow".to_owned());
     assert!(has(&slow, "Run again after resume"));
+}
+
+#[test]
+fn the_message_of_a_requested_run_says_that_it_runs() {
+    let program = program();
+    program.keys.suspend("slow".to_owned());
+    let page = KEY.replace("bad", "slow");
+    drop(act(&program, &page, "retry"));
+    program.clock.advance(Duration::from_secs(5));
+    program.keys.resume(&"slow".to_owned());
+    until("the run is active", || program.keys.metrics().runs.active == 1);
+    let shown = visible(&program.get(&page).1);
+    let notice = "Running. ada requested a run of this key: it began at 00:00:05 UTC requested at 00:00:00 UTC";
+    assert!(shown.contains(notice), "{shown}");
+}
+
+#[test]
+fn the_message_of_a_retry_of_all_failed_keys_tells_how_their_runs_ended() {
+    let mut program = Program::started();
+    let (works, page) = (Arc::new(AtomicBool::new(false)), "/controllers/mend");
+    let works_now = Arc::clone(&works);
+    let reconcile = move |_cx: &Context, key: &u32| -> Result<Action, BoxError> {
+        if *key == 0 && works_now.load(SeqCst) { Ok(Action::await_change()) } else { Err(terminal("no").into()) }
+    };
+    let controller = Controller::builder("mend", reconcile).clock(program.clock.clock()).build().unwrap();
+    let keys = controller.handle();
+    program.manager.add(controller).unwrap();
+    program.pages = program.pages_again().actions(&keys);
+    for key in 0..3 {
+        keys.enqueue(key);
+        keys.wait(&key, Duration::MAX).unwrap();
+    }
+    works.store(true, SeqCst);
+    keys.suspend(2);
+    until("all runs are recorded", || program.pages.history.runs.of("mend").len() == 3);
+    program.clock.advance(Duration::from_secs(5));
+    drop(act(&program, page, "retry"));
+    let tells = |words: &str| visible(&program.get(page).1).contains(words);
+    let begin = "ada requested runs of all failed keys: ";
+    let words = format!("Queued. {begin}2 ran, 1 recovered, 1 failed again; 1 suspended: after resume requested at");
+    until("two keys have run", || tells(&words));
+    program.clock.advance(Duration::from_secs(5));
+    keys.resume(&2);
+    let words = format!("Done. {begin}3 ran, 1 recovered, 2 failed again requested at");
+    until("all keys have run", || tells(&words));
 }

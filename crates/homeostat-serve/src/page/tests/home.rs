@@ -119,23 +119,75 @@ fn figures_say_what_they_are_made_of() {
 }
 
 #[test]
-fn the_number_of_waiting_keys_is_compared_with_a_minute_before() {
+fn the_peak_of_waiting_keys_is_compared_with_the_minute_before_without_suspended_controllers() {
     let program = Program::started();
     let waiting = |program: &Program| between(&program.get("/").1, "<dt>waiting</dt>", "</div>").to_owned();
-    let past = || program.pages.history.of("v<m>", Past::FiveMinutes).samples;
-    until("the first sample is taken", || program.pages.history.of("v<m>", Past::FiveMinutes).range.is_some());
-    program.keys.suspend_all();
-    for number in 0..3 {
-        program.keys.enqueue(format!("fine-{number}"));
-    }
-    for number in 1..=13 {
-        assert!(!waiting(&program).contains("a minute before"), "there is no sample that old");
+    let past = || program.pages.history.of("v<m>", Past::FiveMinutes);
+    until("the first sample is taken", || past().range.is_some());
+    // Both threads have a run without an end, so the other keys wait.
+    let clock = program.clock.clock();
+    let sleep = |cx: &Context, _key: &u32| -> Result<Action, BoxError> {
+        Ok(cx.sleep(Duration::MAX).map(|()| Action::await_change())?)
+    };
+    let busy = Controller::builder("busy", sleep).clock(clock).max_concurrent_reconciles(2).build().unwrap();
+    let keys = busy.handle();
+    program.manager.add(busy).unwrap();
+    (0..2).for_each(|key| drop(keys.enqueue(key)));
+    until("both threads are busy", || keys.metrics().runs.active == 2);
+    (2..5).for_each(|key| drop(keys.enqueue(key)));
+    let sample = |number: usize| {
         program.clock.advance(Duration::from_secs(5));
-        until("a sample is taken", || past().len() == number);
+        until("a sample is taken", || past().samples.len() == number);
+    };
+    for number in 1..=12 {
+        assert!(!waiting(&program).contains("peak"), "there is no minute before");
+        sample(number);
     }
-    assert!(waiting(&program).contains("<small>steady, 3 a minute before</small>"), "{}", waiting(&program));
-    program.keys.enqueue("fine-4".to_owned());
-    assert!(waiting(&program).contains("<small>rising, 3 a minute before</small>"), "{}", waiting(&program));
+    sample(13);
+    assert!(waiting(&program).contains("<small>peak 3 in the last minute, 0 before</small>"), "{}", waiting(&program));
+    (14..=26).for_each(sample);
+    keys.enqueue(5);
+    assert!(waiting(&program).contains("<small>peak 4 in the last minute, 3 before</small>"), "{}", waiting(&program));
+    let page = program.get("/").1;
+    let running = between(&page, "<dt>running</dt>", "</div>");
+    assert!(
+        running.ends_with("<small>of a pool of 2 threads</small><br><small>busy 100 % of the last minute</small></dd>")
+    );
+    let hour = between(&page, "id=\"hour\"", "</section>");
+    for part in
+        ["sum of the peaks of waiting keys <small>last minute 3, most 3 at", "active runs, of 2 <small>last minute 2.0"]
+    {
+        assert!(hour.contains(part), "{part}: {hour}");
+    }
+    keys.suspend_all();
+    assert!(!waiting(&program).contains("peak"), "{}", waiting(&program));
+}
+
+#[test]
+fn an_extra_thread_in_place_of_a_hung_one_is_named() {
+    let program = Program::started();
+    let (end, may_end) = mpsc::channel::<()>();
+    let may_end = crate::sync::Mutex::new(may_end);
+    let reconcile = move |_cx: &Context, _key: &u32| -> Result<Action, BoxError> {
+        let _ended = may_end.lock().recv();
+        Ok(Action::await_change())
+    };
+    let controller = Controller::builder("stuck", reconcile).clock(program.clock.clock());
+    let controller = controller.reconcile_timeout(Duration::from_secs(5)).build().unwrap();
+    let stuck = controller.handle();
+    program.manager.add(controller).unwrap();
+    stuck.enqueue(1);
+    until("the run is active", || stuck.metrics().runs.active == 1);
+    program.keys.enqueue("slow".to_owned());
+    until("both threads are busy", || program.keys.metrics().runs.active == 1);
+    program.clock.advance(Duration::from_secs(20));
+    until("the run is overdue", || stuck.status().running.iter().any(|run| run.overdue));
+    let of_pool = || between(&program.get("/").1, "<dt>running</dt>", "</div>").to_owned();
+    assert!(of_pool().contains("of a pool of 2 threads, 1 hung</small>"), "{}", of_pool());
+    program.run("fine");
+    let plus = "of a pool of 2 threads, plus 1 in place of a hung one; the hung run counts</small>";
+    until("the run is recorded", || of_pool().contains(plus));
+    drop(end);
 }
 
 #[test]

@@ -31,7 +31,7 @@ fn the_page_of_a_controller_has_its_keys_sources_and_runs() {
         "/keys/v%3Cm%3E/%22held%22\"",
         "/keys/v%3Cm%3E/%22fine%22\"",
         "The last hour",
-        "Last runs <small>the newest 3</small>",
+        "Last runs <small>3 kept, 3 since the start</small>",
     ] {
         assert!(page.contains(part), "{part}: {page}");
     }
@@ -178,7 +178,10 @@ fn the_page_of_an_active_run_has_its_deadline_and_why_it_began() {
     let shown = visible(&page);
     assert!(shown.contains("in 1 h 0 m at 01:00:30 UTC, 1 h 0 m after its start"), "{page}");
     assert!(shown.contains("runs for 0 s since 00:00:30 UTC on appliance-pool-"), "{page}");
-    assert!(page.contains("<dt>Why it began</dt><dd>enqueued <small>no earlier run"), "{page}");
+    assert!(
+        page.contains("<dt>Why it began</dt><dd>the program asked for it (enqueued) <small>no earlier run"),
+        "{page}"
+    );
     let running = &program.json("/statusz")["controllers"][0]["running"][0];
     assert_eq!((running["reasons"].as_str(), running["requestedBy"].as_str()), (Some("enqueued"), None));
 }

@@ -106,6 +106,9 @@ fn a_suspended_controller_with_waiting_keys_needs_attention() {
     for number in 0..1_233 {
         program.keys.enqueue(number.to_string());
     }
+    let page = program.get(CONTROLLER).1;
+    let all = "<dt>suspended</dt><dd class=\"warn\">all<br><small>1,234 waiting</small></dd>";
+    assert!(page.contains(all), "{page}");
     let page = program.get("/").1;
     assert!(page.contains("Needs attention <small>1</small>"), "{page}");
     assert!(page.contains("<bdi>v&lt;m&gt;</bdi> is suspended, 1,234 keys wait <small>since <time"), "{page}");
@@ -150,12 +153,19 @@ fn a_stuck_controller_has_a_red_chip_beside_its_phase() {
     for part in [
         "runs for 20 s since 00:00:00 UTC on ",
         "passed at 00:00:05 UTC 15 s ago, 5.0 s after its start",
-        "Why it beganenqueued no earlier run of the key is known",
+        "Why it beganthe program asked for it (enqueued) no earlier run of the key is known",
         "right after the active run, if it ever ends: the key was requested meanwhile",
     ] {
         assert!(shown.contains(part), "{part}: {shown}");
     }
+    // One click is enough.
+    let stuck_key = "/keys/stuck/%22a%22";
+    drop(act(&program, stuck_key, "retry"));
+    let page = program.get(stuck_key).1;
+    let next = "right after the active run, if it ever ends requested by ada at 00:00:20 UTC";
+    assert!(visible(&page).contains(next) && !page.contains("<button>Run again"), "{page}");
     let page = program.get("/").1;
+    assert!(page.contains("<small>of a pool of 2 threads, 1 hung</small>"), "no thread has taken its place: {page}");
     let reason = page.split("<li><b>not live</b> ").nth(1).expect(&page);
     assert!(reason.starts_with("<a class=\"name\" href=\"/controllers/stuck\">"), "{reason}");
     drop(end);
@@ -187,8 +197,8 @@ fn a_run_began_for_the_same_reason_everywhere() {
     program.keys.queue().enqueue("fine".to_owned());
     program.keys.wait(&"fine".to_owned(), Duration::MAX).unwrap();
     let page = program.get(&KEY.replace("bad", "fine")).1;
-    assert!(page.contains("; why it began: not told by the program</dd>"), "{page}");
-    assert!(page.contains("data-label=\"why\">not told by the program</td>"), "{page}");
+    assert!(page.contains("; why it began: the program gave no reason</dd>"), "{page}");
+    assert!(page.contains("data-label=\"why\">the program gave no reason</td>"), "{page}");
 }
 
 /// Every word of a past or future time, outside of charts, stands beside a tooltip.
@@ -317,7 +327,9 @@ fn the_history_of_a_key_marks_missing_tries_and_says_which_runs_are_kept() {
     assert_eq!(tries, ["5", "4", "1"], "{runs}");
     assert!(runs.contains(">4</td>") && runs.contains(">2 older tries are no longer kept</td></tr>"), "{runs}");
     assert_eq!(runs.matches("no longer kept").count(), 1, "{runs}");
-    assert!(runs.contains("<small>those among the last 256 failed and 512 other runs of the controller"), "{runs}");
+    let kept = "<small>This key's runs, if among the controller's last 256 failed or 512 other runs. The first and the \
+                last failure in a row are always kept, for up to 1,000 keys. Older runs are gone.</small>";
+    assert!(runs.contains(kept), "{runs}");
     program.run("own-1");
     let shown = program.get(CONTROLLER).1;
     assert!(!shown.contains("no longer kept"), "the runs of a controller are not one series: {shown}");

@@ -383,6 +383,12 @@ fn objects_that_are_not_ready_come_first_and_are_linked_with_their_keys() {
     let shown = served.get_as("ada", object).body;
     assert!(shown.contains("<dt>Owner</dt><dd>none</dd>") && shown.contains(" <small>since "), "{shown}");
     assert!(shown.contains(&format!("<dt>Keys</dt><dd><a class=\"key\" href=\"{key}\"")), "{shown}");
+    let state = shown.split("<dt>Keys</dt>").nth(1).unwrap().split("</dd>").next().unwrap();
+    assert!(state.contains("</a> (idle, last <span") && state.ends_with(" ago)"), "{state}");
+    let server = format!("<dt>Server</dt><dd>at {}; without TLS; only with a login</dd>", served.server.addresses()[0]);
+    assert!(home.contains(&server), "{home}");
+    let keyless = served.get_as("ada", &object.replace("c-shop", "d-chat")).body;
+    assert!(keyless.contains("<dt>Keys</dt><dd>none</dd>"), "{keyless}");
     // A link is only for those who may follow it.
     let shown = served.get_as("bob", object).body;
     assert!(shown.contains("<dt>Namespace</dt>") && !shown.contains("<dt>Keys</dt>"), "{shown}");
