@@ -102,7 +102,7 @@ fn effect(past: &PastAction, controller: &ControllerStatus, data: &PageData<'_>)
 /// Returns how far the requested runs of all failed keys are, in a word and a sentence.
 fn retry_effect(past: &PastAction, controller: &ControllerStatus, data: &PageData<'_>) -> (&'static str, String) {
     let (mut last, mut recovered, mut failed) = (HashMap::new(), HashSet::new(), HashSet::new());
-    for run in data.history.runs.of(&controller.name).iter() {
+    for run in &data.history.runs.of(&controller.name) {
         let previous = last.insert(run.key.clone(), Arc::clone(run));
         if run.started < past.at {
             continue;

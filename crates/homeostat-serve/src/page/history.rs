@@ -63,7 +63,7 @@ impl PastSamples {
     }
 
     /// Adds the samples of another controller: the newest to the newest. Long samples may be up to a minute apart.
-    fn add(mut self, other: Self) -> Self {
+    fn add(mut self, other: &Self) -> Self {
         let missing = other.samples.len().saturating_sub(self.samples.len());
         self.samples.splice(..0, vec![HistorySample::default(); missing]);
         for (sum, sample) in self.samples.iter_mut().rev().zip(other.samples.iter().rev()) {
@@ -194,7 +194,7 @@ impl History {
     /// Returns the samples of these controllers together.
     pub(super) fn of_all<'a>(&self, controllers: impl IntoIterator<Item = &'a str>, past: Past) -> PastSamples {
         let none = PastSamples { samples: Vec::new(), range: None };
-        controllers.into_iter().map(|controller| self.of(controller, past)).fold(none, PastSamples::add)
+        controllers.into_iter().fold(none, |sum, controller| sum.add(&self.of(controller, past)))
     }
 
     /// Samples the refused logins of a server from now on.

@@ -367,10 +367,10 @@ fn the_message_of_a_retry_of_all_failed_keys_tells_how_their_runs_ended() {
     drop(act(&program, page, "retry"));
     let tells = |words: &str| visible(&program.get(page).1).contains(words);
     let begin = "ada requested runs of all failed keys: ";
-    let words = format!("Queued. {begin}2 ran, 1 recovered, 1 failed again; 1 suspended: after resume requested at");
-    until("two keys have run", || tells(&words));
+    let notice = format!("Queued. {begin}2 ran, 1 recovered, 1 failed again; 1 suspended: after resume requested at");
+    until("two keys have run", || tells(&notice));
     program.clock.advance(Duration::from_secs(5));
     keys.resume(&2);
-    let words = format!("Done. {begin}3 ran, 1 recovered, 2 failed again requested at");
-    until("all keys have run", || tells(&words));
+    let notice = format!("Done. {begin}3 ran, 1 recovered, 2 failed again requested at");
+    until("all keys have run", || tells(&notice));
 }

@@ -132,9 +132,13 @@ fn the_peak_of_waiting_keys_is_compared_with_the_minute_before_without_suspended
     let busy = Controller::builder("busy", sleep).clock(clock).max_concurrent_reconciles(2).build().unwrap();
     let keys = busy.handle();
     program.manager.add(busy).unwrap();
-    (0..2).for_each(|key| drop(keys.enqueue(key)));
+    for key in 0..2 {
+        keys.enqueue(key);
+    }
     until("both threads are busy", || keys.metrics().runs.active == 2);
-    (2..5).for_each(|key| drop(keys.enqueue(key)));
+    for key in 2..5 {
+        keys.enqueue(key);
+    }
     let sample = |number: usize| {
         program.clock.advance(Duration::from_secs(5));
         until("a sample is taken", || past().samples.len() == number);

@@ -385,8 +385,8 @@ fn objects_that_are_not_ready_come_first_and_are_linked_with_their_keys() {
     assert!(shown.contains(&format!("<dt>Keys</dt><dd><a class=\"key\" href=\"{key}\"")), "{shown}");
     let state = shown.split("<dt>Keys</dt>").nth(1).unwrap().split("</dd>").next().unwrap();
     assert!(state.contains("</a> (idle, last <span") && state.ends_with(" ago)"), "{state}");
-    let server = format!("<dt>Server</dt><dd>at {}; without TLS; only with a login</dd>", served.server.addresses()[0]);
-    assert!(home.contains(&server), "{home}");
+    let row = format!("<dt>Server</dt><dd>at {}; without TLS; only with a login</dd>", served.server.addresses()[0]);
+    assert!(home.contains(&row), "{home}");
     let keyless = served.get_as("ada", &object.replace("c-shop", "d-chat")).body;
     assert!(keyless.contains("<dt>Keys</dt><dd>none</dd>"), "{keyless}");
     // A link is only for those who may follow it.
