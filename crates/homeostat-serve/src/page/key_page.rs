@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use super::actions::{self, UserRights, buttons};
+use super::active_run;
 use super::clock_times::{clock_time, happened, happens, lasts};
 use super::data::{ChipColour, chip, controller_link};
 use super::escape::{key, line, lines, name, plain, segment};
@@ -17,7 +18,7 @@ use super::suspension::{
     AFTER_RESUME, Suspension, after_resume_and, failed_chips, is_suspended, resume_effect, suspend_effect, when_taken,
 };
 use super::tab::{Tab, TabLevel};
-use super::units::{ago, size, span, time};
+use super::units::{ago, size, time};
 use crate::status::{BegunRun, Control, RecentRun, RunLogs, UserAction};
 use homeostat::controller::{ActiveRun, ControllerPhase, ControllerStatus, FailedKey};
 use homeostat::manager::Manager;
@@ -325,8 +326,8 @@ fn about(out: &mut String, controller: &str, status: &KeyStatus, page_time: &Pag
     };
     if let Some(run) = &status.running {
         fact("Now", &format!("runs for {} on {}", lasts(time, run.elapsed), name(&run.thread)));
-        fact("Deadline", &deadline(run, time));
-        fact("Why it began", &began(controller, run, status, page_time, past));
+        fact("Deadline", &active_run::deadline(run, time));
+        fact("Why it began", &active_run::began(controller, run, status.last_run(), now, past));
     }
     if let Some((age, is_oldest)) = status.waits {
         let words = if is_oldest { "for" } else { "for at most" };
@@ -359,48 +360,6 @@ fn about(out: &mut String, controller: &str, status: &KeyStatus, page_time: &Pag
             fact(title, &failure(ago, error));
         }
     }
-}
-
-/// Describes the deadline of an active run.
-fn deadline(run: &ActiveRun, time: SystemTime) -> String {
-    let Some(timeout) = run.timeout else { return "none: the controller has no timeout".to_owned() };
-    let of = format!("{} after its start", span(timeout));
-    match run.elapsed.checked_sub(timeout) {
-        Some(late) if run.overdue => {
-            let at = time.checked_sub(late).map(|at| format!(" at {}", clock_time(time, at))).unwrap_or_default();
-            format!(
-                "<b class=\"bad\">passed{at}</b> <small>{} ago, {of}</small> – the run ignores its cancellation; only a \
-                 restart of the program ends it",
-                ago(time, late)
-            )
-        }
-        Some(_) => format!("passed just now <small>{of}</small>"),
-        None => format!("{}<small>, {of}</small>", happens(time, timeout.saturating_sub(run.elapsed))),
-    }
-}
-
-/// Describes why an active run began, and the end of the previous one.
-fn began(
-    controller: &str,
-    run: &ActiveRun,
-    status: &KeyStatus,
-    page_time: &PageTime<'_>,
-    past: &PastActions,
-) -> String {
-    let now = page_time.now;
-    let previous = status.last_run();
-    let request = past.request_of(controller, BegunRun::active(run, now), previous);
-    let why = runs::why_at_length(run.reasons, request.as_ref());
-    let at = request.map(|request| format!("at {}; ", time(request.time))).unwrap_or_default();
-    let Some(previous) = previous else {
-        return format!("{why} <small>{at}no earlier run of the key is known</small>");
-    };
-    let idle = span(previous.ended_ago(now).saturating_sub(run.elapsed));
-    let error = previous.outcome.error().map(|error| format!(": {}", line(error))).unwrap_or_default();
-    format!(
-        "{why} <small>{at}it began {idle} after the previous run, which {}{error}</small>",
-        runs::ended_as(previous)
-    )
 }
 
 /// Returns the effect of an action on the key, in a word and a sentence.

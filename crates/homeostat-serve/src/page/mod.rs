@@ -1,6 +1,7 @@
 //! The status pages for people, and the handler for all pages about a manager.
 
 mod actions;
+mod active_run;
 mod attention;
 mod chart;
 mod checks;
