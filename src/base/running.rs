@@ -267,12 +267,12 @@ impl<T> Running<T> {
 
     /// Stops, waits up to `grace` for active work, aborts the rest, and joins all threads.
     ///
-    /// Blocks until active user code has returned, even if it ignores its cancellation. Only a manager gives up: first on
-    /// its components, then on its pool. It returns after at most `grace` plus twice its [abort
+    /// Blocks until active user code has returned, even if it ignores its cancellation. Only a manager gives up: first
+    /// on its components, then on its pool. It returns after at most `grace` plus twice its [abort
     /// grace](crate::manager::ManagerBuilder::abort_grace) (1 s by default), and the error names the threads that still
     /// run. An elector may take more time to resign; hooks for the end and drops of queued keys are user code that the
-    /// manager waits for. To give up on the code of anything else, call [`abort`](Self::abort), [`join_timeout`](Self::join_timeout) and
-    /// [`detach`](Self::detach) instead.
+    /// manager waits for. To give up on the code of anything else, call [`abort`](Self::abort),
+    /// [`join_timeout`](Self::join_timeout) and [`detach`](Self::detach) instead.
     ///
     /// Runs of a controller that the stop has aborted or dropped are in no list. An [observer of
     /// runs](crate::ControllerHandle::observe_runs) sees the aborted ones when they end. For the others, compare the

@@ -4,11 +4,10 @@
 //! [`TaskWaker`] is set. Due times are in an ordered set, so the cost of a step hardly depends on the number of tasks.
 //! The task that has been due longest comes first: no task that is due again at once delays another one twice.
 //!
-//! A task calls user code [aside](TaskWaker::call_aside), on another thread. A slow call therefore delays no other
-//! task.
+//! User code is called [aside](TaskWaker::call_aside), on another thread, so a slow call delays no other task.
 //!
-//! Lock order: the lock of the shared state is an inner one. A queue takes it under its own lock, to start its timer.
-//! Under it only the lock of a held clock is taken. Tasks run and drop outside it.
+//! Lock order: a queue takes the lock of the state under its own, to start its timer. Under the lock of the state, only
+//! that of a held clock is taken. Tasks run and drop outside.
 
 #[cfg(all(test, loom))]
 mod models;
@@ -225,12 +224,9 @@ impl TaskWaker {
     }
 
     /// Calls user code on a thread of its own with this name, then drops `part`. There, joining a task of this task
-    /// thread returns at once.
-    ///
-    /// No call waits for another one. If the system refuses the thread, the call runs now: a late cancellation would be
-    /// worse than a late caller. The call also runs now if `here` is set.
+    /// thread returns at once. The call runs now if `here` is set, or if the system refuses the thread: a late
+    /// cancellation would be worse than a late caller.
     pub(crate) fn call_aside(&self, here: bool, name: &str, call: impl FnOnce() + Send + 'static, part: Box<dyn Send>) {
-        // A refused thread drops its body, but not this.
         let kept = Arc::new(Mutex::new(Some((call, part))));
         let (taken, has_returned) = (Arc::clone(&kept), Arc::new(AtomicBool::new(false)));
         let returns = Arc::clone(&has_returned);
@@ -241,7 +237,6 @@ impl TaskWaker {
         };
         // Under the lock: the call may ask whether it is on this thread.
         let has_started = self.shared.state.with(|state| {
-            // A call that has returned ends by itself.
             state.aside.retain(|(has_returned, _)| !has_returned.load(Acquire));
             let keep = |joiner| state.aside.push((has_returned, joiner));
             !here && self.shared.options.spawn(name.to_owned(), body).map(keep).is_ok()
@@ -255,7 +250,7 @@ impl TaskWaker {
     pub(crate) fn join_returned(&self) {
         let has_returned = |(has_returned, _): &mut (Arc<AtomicBool>, Joiner)| has_returned.load(Acquire);
         let calls: Vec<_> = self.shared.state.with(|state| state.aside.extract_if(.., has_returned).collect());
-        calls.into_iter().for_each(|(_, thread)| thread.join());
+        calls.into_iter().map(|(_, thread)| thread).for_each(Joiner::join);
     }
 
     /// Triggers a step of the task, even if a step is running now.

@@ -259,7 +259,8 @@ fn runs_are_recorded_once_there_are_pages_and_not_before() {
     assert!(pages.history.runs.of("first").is_empty());
     run(&one);
     run(&other);
-    assert_eq!(["first", "second"].map(|name| pages.history.runs.of(name).len()), [1, 1]);
+    // A wait may return before the observers hear of the run.
+    until("both runs are recorded", || ["first", "second"].map(|name| pages.history.runs.of(name).len()) == [1, 1]);
     drop(pages);
     running.shutdown(Duration::from_secs(10)).unwrap();
 }
