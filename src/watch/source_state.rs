@@ -182,7 +182,7 @@ impl SourceState {
         }
         status.failing_for = (status.failures_in_a_row > 0).then(|| now.since(record.failing_since));
         status.last_success = record.succeeded_at.map(|time| now.since(time));
-        status.next_listing = (now..Nanos::NEVER).contains(&record.planned).then(|| record.planned.since(now));
+        status.next_listing = Some(record.planned).filter(|at| *at > now && *at < Nanos::NEVER).map(|at| at.since(now));
         status.listing_for = record.listing.map(|(since, _)| now.since(since));
         status.overdue = record.listing.is_some_and(|(_, deadline)| deadline <= now && deadline != Nanos::NEVER);
         status

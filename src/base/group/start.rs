@@ -198,8 +198,8 @@ impl ThreadGroup {
     pub(super) fn join(&self) {
         let Joiners { mut threads, watchdog } = std::mem::take(&mut *self.joiners.lock());
         let is_here = threads.iter().any(Joiner::is_current) || self.watchdog.get().is_some_and(TaskWaker::is_current);
-        // A second join finds no threads, and does not know whether it is on one of them.
-        if !threads.is_empty() && !is_here {
+        // A second join finds no thread, and does not know whether it is on one of them.
+        if !is_here && (watchdog.is_some() || !threads.is_empty()) {
             self.end.wait_until_empty(Nanos::NEVER);
             self.watchdog.get().into_iter().for_each(TaskWaker::join_returned);
             watchdog.into_iter().for_each(Joiner::join);
