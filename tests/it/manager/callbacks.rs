@@ -1,7 +1,9 @@
 //! Callbacks of cancelled tokens that block: the manager cancels, and still gives up in time. Its clock is held.
 
+use std::cell::Cell;
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::thread;
 use std::time::Duration;
 
@@ -16,7 +18,7 @@ use homeostat::{
 
 use parking_lot::Mutex;
 
-use crate::support::{HOUR, SECOND, threads};
+use crate::support::{HOUR, SECOND};
 use crate::until::until;
 
 /// A callback that reports its thread, and blocks until the test has ended.
@@ -252,12 +254,27 @@ fn a_second_join_on_a_thread_of_a_poller_returns() {
     assert_eq!(told.recv().unwrap(), ["still running: double-0"; 2]);
 }
 
+/// A value of a thread. It counts the end of the thread.
+struct CountsEnd(Arc<AtomicUsize>);
+
+impl Drop for CountsEnd {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, SeqCst);
+    }
+}
+
+thread_local! {
+    static COUNTS_END: Cell<Option<CountsEnd>> = const { Cell::new(None) };
+}
+
 #[test]
-fn no_thread_of_a_callback_is_left_after_a_join() {
-    for _ in 0..50 {
-        let (queue, (tell, told)) = (WorkQueue::new(), unbounded());
+fn a_join_joins_the_thread_of_a_callback() {
+    let ended = Arc::<AtomicUsize>::default();
+    for round in 1..=50 {
+        let (queue, (tell, told), counter) = (WorkQueue::new(), unbounded(), Arc::clone(&ended));
         let reconcile = move |cx: &Context, _: &u32| -> Result<Action, BoxError> {
-            let _called = cx.on_cancel(|| ());
+            let counts = CountsEnd(Arc::clone(&counter));
+            let _called = cx.on_cancel(move || COUNTS_END.set(Some(counts)));
             tell.send(())?;
             cx.token().wait();
             Ok(Action::await_change())
@@ -267,6 +284,6 @@ fn no_thread_of_a_callback_is_left_after_a_join() {
         told.recv().unwrap();
         workers.abort();
         workers.join().unwrap();
-        assert_eq!(threads("joined"), Vec::<String>::new());
+        assert_eq!(ended.load(SeqCst), round);
     }
 }
