@@ -1,5 +1,5 @@
-//! Tests of the features of the core. They are apart, so that a build with all features compiles no other test of the
-//! core again.
+//! Tests of the features `metrics` and `signals`. They are apart, so that a build with all features compiles no other
+//! test of the core again.
 
 #![cfg(not(loom))]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a failed unwrap fails the test, also in its helpers")]

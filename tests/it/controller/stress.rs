@@ -224,7 +224,7 @@ fn controllers_on_one_pool_run_no_key_twice_at_once_and_forget_none() {
         scope.spawn(move || change_settings(controllers, feeding));
         for feeder in 0..FEEDERS {
             scope.spawn(move || {
-                // Also if the feeder panics.
+                // A feeder that panics ends, too.
                 let _end = Feeding(feeding);
                 feed(controllers, feeder);
             });

@@ -307,7 +307,7 @@ impl StatusPages {
         let path = |of: &str, key: &str| ["keys", of, key].map(str::to_owned);
         let mut keys = search::find_of_object(manager, &self.history.runs, &key);
         let may_see = |of: &str, key: &str| self.may(user, "get", AccessTarget::Path(canonical_path(&path(of, key))));
-        // Whoever may not see the keys learns nothing about them, not even that there are none.
+        // Only a user who may see the pages of such keys learns that there are none.
         let texts = [format!("{:?}", key.to_string()), key.to_string()];
         let may_see_all =
             || manager.status().controllers.iter().all(|of| texts.iter().all(|text| may_see(&of.name, text)));

@@ -12,7 +12,7 @@ use homeostat::controller::{ControllerPhase, ControllerStatus, FailedKey};
 /// When a suspended key runs next.
 pub(super) const AFTER_RESUME: &str = "after resume";
 
-/// Returns when a suspended key runs next if its delay ends at this time. `named` tells what the delay is.
+/// Returns when a suspended key runs next if its delay ends at this time. `named` names the delay.
 pub(super) fn after_resume_and(due: Option<Instant>, named: &str, (now, today): (Instant, SystemTime)) -> String {
     let rest = due.map(|due| due.saturating_duration_since(now)).filter(|rest| !rest.is_zero());
     let due = rest.and_then(|rest| today.checked_add(rest));

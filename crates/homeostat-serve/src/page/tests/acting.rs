@@ -37,6 +37,18 @@ pub(super) fn act(program: &Program, page: &str, action: &str) -> Reply {
     program.pages.handle(&post(&format!("{page}/{action}"), "ada", &format!("token={token}")))
 }
 
+/// Returns a program with an active run that a user requested five seconds before its start, and the page of its key.
+fn with_requested_run() -> (Program, String) {
+    let program = program();
+    program.keys.suspend("slow".to_owned());
+    let page = KEY.replace("bad", "slow");
+    drop(act(&program, &page, "retry"));
+    program.clock.advance(Duration::from_secs(5));
+    program.keys.resume(&"slow".to_owned());
+    until("the run is active", || program.keys.metrics().runs.active == 1);
+    (program, page)
+}
+
 #[test]
 fn a_user_suspends_resumes_and_retries_a_key() {
     let program = program();
@@ -234,13 +246,7 @@ fn a_page_names_its_user() {
 
 #[test]
 fn a_requested_run_names_its_user_while_it_is_active() {
-    let program = program();
-    program.keys.suspend("slow".to_owned());
-    let page = KEY.replace("bad", "slow");
-    drop(act(&program, &page, "retry"));
-    program.clock.advance(Duration::from_secs(5));
-    program.keys.resume(&"slow".to_owned());
-    until("the run is active", || program.keys.metrics().runs.active == 1);
+    let (program, page) = with_requested_run();
     let running = &program.json("/statusz")["controllers"][0]["running"][0];
     assert_eq!((running["reasons"].as_str(), running["requestedBy"].as_str()), (Some("requested"), Some("ada")));
     let page = program.get(&page).1;
@@ -332,13 +338,7 @@ fn the_buttons_of_a_suspended_key_promise_no_run_before_its_resume() {
 
 #[test]
 fn the_message_of_a_requested_run_says_that_it_runs() {
-    let program = program();
-    program.keys.suspend("slow".to_owned());
-    let page = KEY.replace("bad", "slow");
-    drop(act(&program, &page, "retry"));
-    program.clock.advance(Duration::from_secs(5));
-    program.keys.resume(&"slow".to_owned());
-    until("the run is active", || program.keys.metrics().runs.active == 1);
+    let (program, page) = with_requested_run();
     let shown = visible(&program.get(&page).1);
     let notice = "Running. ada requested a run of this key: it began at 00:00:05 UTC requested at 00:00:00 UTC";
     assert!(shown.contains(notice), "{shown}");

@@ -1,7 +1,7 @@
 //! Tests of the home page for a person on call: why a check fails, sources, figures, and facts about the program.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use super::program::{HOSTILE, Program};
@@ -19,18 +19,7 @@ fn between<'a>(text: &'a str, begin: &str, end: &str) -> &'a str {
 #[test]
 fn the_banner_says_since_when_and_which_key_in_the_units_of_the_tables() {
     let program = Program::started();
-    let (end, may_end) = mpsc::channel::<()>();
-    let may_end = crate::sync::Mutex::new(may_end);
-    let reconcile = move |_cx: &Context, _key: &String| -> Result<Action, BoxError> {
-        let _ended = may_end.lock().recv();
-        Ok(Action::await_change())
-    };
-    let controller = Controller::builder("stuck", reconcile).clock(program.clock.clock());
-    let controller = controller.reconcile_timeout(Duration::from_secs(5)).build().unwrap();
-    let stuck = controller.handle();
-    program.manager.add(controller).unwrap();
-    stuck.enqueue(HOSTILE.to_owned());
-    until("the run is active", || stuck.metrics().runs.active == 1);
+    let (stuck, end) = program.hang(HOSTILE);
     program.clock.advance(Duration::from_secs(150));
     until("the run is overdue", || stuck.status().running.iter().any(|run| run.overdue));
     let page = program.get("/").1;
@@ -170,18 +159,7 @@ fn the_peak_of_waiting_keys_is_compared_with_the_minute_before_without_suspended
 #[test]
 fn an_extra_thread_in_place_of_a_hung_one_is_named() {
     let program = Program::started();
-    let (end, may_end) = mpsc::channel::<()>();
-    let may_end = crate::sync::Mutex::new(may_end);
-    let reconcile = move |_cx: &Context, _key: &u32| -> Result<Action, BoxError> {
-        let _ended = may_end.lock().recv();
-        Ok(Action::await_change())
-    };
-    let controller = Controller::builder("stuck", reconcile).clock(program.clock.clock());
-    let controller = controller.reconcile_timeout(Duration::from_secs(5)).build().unwrap();
-    let stuck = controller.handle();
-    program.manager.add(controller).unwrap();
-    stuck.enqueue(1);
-    until("the run is active", || stuck.metrics().runs.active == 1);
+    let (stuck, end) = program.hang("a");
     program.keys.enqueue("slow".to_owned());
     until("both threads are busy", || program.keys.metrics().runs.active == 1);
     program.clock.advance(Duration::from_secs(20));

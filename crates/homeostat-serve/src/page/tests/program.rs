@@ -1,5 +1,6 @@
 //! A program with one controller for the tests.
 
+use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -73,6 +74,24 @@ impl Program {
         } else {
             self.keys.wait(&key.to_owned(), Duration::MAX).unwrap();
         }
+    }
+
+    /// Adds a controller with the name `stuck`, and waits for its run of this key. The run ignores its deadline of five
+    /// seconds. It ends once the sender is dropped.
+    pub(super) fn hang(&self, key: &str) -> (ControllerHandle<String>, Sender<()>) {
+        let (end, may_end) = channel::<()>();
+        let may_end = crate::sync::Mutex::new(may_end);
+        let reconcile = move |_cx: &Context, _key: &String| -> Result<Action, BoxError> {
+            let _ended = may_end.lock().recv();
+            Ok(Action::await_change())
+        };
+        let controller = Controller::builder("stuck", reconcile).clock(self.clock.clock());
+        let controller = controller.reconcile_timeout(Duration::from_secs(5)).build().unwrap();
+        let stuck = controller.handle();
+        self.manager.add(controller).unwrap();
+        stuck.enqueue(key.to_owned());
+        until("the run is active", || stuck.metrics().runs.active == 1);
+        (stuck, end)
     }
 
     pub(super) fn get(&self, target: &str) -> (u16, String) {

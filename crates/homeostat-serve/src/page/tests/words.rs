@@ -8,7 +8,7 @@ use super::visible;
 use crate::page::StatusPages;
 use crate::status::RecentRun;
 use crate::until::until;
-use homeostat::{Action, BoxError, Component, Context, Controller, Enqueue, Poller};
+use homeostat::{Component, Context, Enqueue, Poller};
 
 /// The next run of a suspended key that nobody has requested, without tags. Its retry is due at this time.
 const NOT_BEFORE: &str = "00:00:40 UTC suspended since 00:00:00 UTC, by ";
@@ -124,20 +124,8 @@ fn a_stuck_controller_has_a_red_chip_beside_its_phase() {
         let page = program.get(path).1;
         assert!(page.contains(good) && !page.contains("overdue 1"), "{page}");
     }
-    // The key ignores its deadline until the test ends.
-    let (end, may_end) = std::sync::mpsc::channel::<()>();
-    let may_end = crate::sync::Mutex::new(may_end);
-    let reconcile = move |_cx: &Context, _key: &String| -> Result<Action, BoxError> {
-        let _ended = may_end.lock().recv();
-        Ok(Action::await_change())
-    };
-    let controller = Controller::builder("stuck", reconcile).clock(program.clock.clock());
-    let controller = controller.reconcile_timeout(Duration::from_secs(5)).build().unwrap();
-    let stuck = controller.handle();
-    program.manager.add(controller).unwrap();
+    let (stuck, end) = program.hang("a");
     program.pages = program.pages_again().actions(&stuck);
-    stuck.enqueue("a".to_owned());
-    until("the run is active", || stuck.metrics().runs.active == 1);
     program.clock.advance(Duration::from_secs(20));
     until("the run is overdue", || stuck.status().running.iter().any(|run| run.overdue));
     let chips = format!("{good} <span class=\"chip bad\">overdue 1</span>");
