@@ -218,9 +218,11 @@ fn an_elector_that_does_not_end_is_named() {
     manager.stop();
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| running.join());
-        // No other thread sets an alarm: only the driver is left.
-        until("the driver waits", || clock.next_alarm().is_some());
-        clock.advance(SECOND);
+        // The driver waits for the idle threads of the pool first, as long as for the elector.
+        until("the manager gives up", || {
+            clock.advance(SECOND);
+            waiting.is_finished()
+        });
         assert_eq!(waiting.join().unwrap().unwrap_err().to_string(), "still running: manager-elector-0");
     });
     drop(go);
