@@ -215,6 +215,8 @@ fn run(Arguments { address }: Arguments) -> Result<(), BoxError> {
     let (manager, pages) = program(&end)?;
     let api = objects()?;
     let pages = pages.objects(&api).kubeconfig("/etc/appliance/kubeconfig");
+    let pages = pages.fact("Store", "in memory: a restart loses all objects and queued keys");
+    let pages = pages.fact("Elector", "a lock file on this host: one process of the host leads");
     let server = Server::builder(address).objects(&api).status_pages(pages).build()?.start()?;
     println!("Look at {}", server.url());
     manager.add(Component::running("door", server))?;

@@ -274,9 +274,9 @@ impl<T> Running<T> {
     /// manager waits for. To give up on the code of anything else, call [`abort`](Self::abort),
     /// [`join_timeout`](Self::join_timeout) and [`detach`](Self::detach) instead.
     ///
-    /// Runs of a controller that the stop has aborted or dropped are in no list. An [observer of
-    /// runs](crate::ControllerHandle::observe_runs) sees the aborted ones when they end. For the others, compare the
-    /// desired state with the world.
+    /// Aborted runs are no error. Runs of a controller that the stop has aborted or dropped are in no list. An
+    /// [observer of runs](crate::ControllerHandle::observe_runs) sees the aborted ones when they end. For the others,
+    /// compare the desired state with the world.
     ///
     /// # Errors
     ///

@@ -8,10 +8,11 @@ use subtle::ConstantTimeEq;
 use uuid::Uuid;
 
 use super::data::{cell, controller_link, heading, key_link, row_name, table};
+use super::effects::followed;
 use super::escape::{Escaped, name, path};
 use super::past_actions::{ActionTarget, PastAction, PastActions};
 use super::units::{ago, time};
-use crate::status::UserAction;
+use crate::status::{RunLogs, UserAction};
 use crate::sync::Mutex;
 
 /// The number of users with a token. A further user takes the place of the first one.
@@ -69,8 +70,9 @@ pub(super) struct UserRights {
 
 /// Adds the section of the last actions on these targets, if there were any.
 pub(super) fn section(
-    past: &PastActions,
     out: &mut String,
+    past: &PastActions,
+    logs: &RunLogs,
     (now, today): (Instant, SystemTime),
     is_shown: impl Fn(&ActionTarget) -> bool,
 ) {
@@ -84,9 +86,10 @@ pub(super) fn section(
         out,
         "",
         "Last actions, the newest first",
-        &[("", "time"), ("", "action"), ("", "key"), ("", "user"), ("", "from")],
+        &[("", "time"), ("", "action"), ("", "key"), ("", "user"), ("", "from"), ("", "what followed")],
     );
-    for PastAction { action, target, user, client, at, time: stamp } in &actions {
+    for done in &actions {
+        let PastAction { action, target, user, client, at, time: stamp } = done;
         let ago = ago(today, now.saturating_duration_since(*at));
         row_name(out, format_args!("{} <small>{ago} ago</small>", time(*stamp)));
         cell(out, "", "action", action);
@@ -101,6 +104,7 @@ pub(super) fn section(
         cell(out, "wide", "key", subject);
         cell(out, "", "user", name(user));
         cell(out, "", "from", client);
+        cell(out, "wide", "what followed", followed(done, past, logs, (now, today)));
         out.push_str("</tr>");
     }
     out.push_str("</tbody></table></section>");

@@ -1,8 +1,6 @@
 //! The page of one controller: its last hour, its keys, sources and runs.
 
-use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::actions::{self, UserRights, buttons};
@@ -11,15 +9,16 @@ use super::chart::{area, bars, marks};
 use super::clock_times::{happens, lasts};
 use super::controllers::{Scales, depth_of, phase, run_time_of, run_times};
 use super::data::{ChipColour, PageData, cell, chip, figure, heading, key_link, row_name, table};
+use super::effects::RequestedRuns;
 use super::escape::{line, name};
 use super::history::{HistorySample, Past, PastSamples};
 use super::key_page::PageTime;
 use super::past_actions::{ActionTarget, PastAction};
 use super::runs::{self, RunRows};
-use super::sources;
 use super::suspension::{Suspension, is_suspended, resume_effect, suspend_effect, when_taken};
 use super::tab::{Tab, TabLevel};
 use super::units::{count, date, minute, percent, rate, size, span, time};
+use super::{reasons, sources};
 use crate::status::UserAction;
 use homeostat::controller::{ControllerMetrics, ControllerPhase, ControllerStatus, FailedKey};
 
@@ -56,13 +55,17 @@ pub(super) fn live_part(
     let _ = write!(
         out,
         "<header {}><nav aria-label=\"Breadcrumb\"><a href=\"/\">{}</a></nav><div class=\"title\"><h1>{}</h1>\
-         <p class=\"chips\">{}</p></div><p class=\"facts\">{}</p></header><main id=\"main\">",
+         <p class=\"chips\">{}</p></div><p class=\"facts\">{}</p>",
         tab.attributes(),
         name(&data.status.name),
         name(&controller.name),
         phase(controller, data.live),
         time(data.status.time_of_day)
     );
+    reasons::list(&mut out, data, |check| {
+        reasons::controller(check, data).is_some_and(|of| of.name == controller.name)
+    });
+    out.push_str("</header><main id=\"main\">");
     let target = ActionTarget::controller(&controller.name);
     let times = (data.now(), data.status.time_of_day);
     actions::notice(data.past, &mut out, data.now(), &target, |past| effect(past, controller, data));
@@ -70,7 +73,8 @@ pub(super) fn live_part(
     buttons(&mut out, &target, rights, &texts.collect::<Vec<_>>());
     figures(&mut out, controller, data);
     let past = data.history.of(&controller.name, Past::Hour);
-    hour(&mut out, &past, "peak of waiting keys", controller.metrics.max_concurrent_reconciles);
+    let most = controller.metrics.max_concurrent_reconciles;
+    hour(&mut out, &past, "peak of waiting keys", &format!("active runs, at most {}", size(most)), most);
     running(&mut out, controller, data);
     keys(&mut out, controller, data);
     let rows: Vec<_> = controller.sources.iter().map(|source| (None, source)).collect();
@@ -82,7 +86,7 @@ pub(super) fn live_part(
     let remark = kept(&controller.metrics, &data.remark("runs", recent.len().min(most), recent.len()));
     let rows = RunRows { controller: &controller.name, has_keys: true, runs: &recent, most, past: data.past };
     runs::section(&mut out, ("Last runs", &remark), &rows, times);
-    actions::section(data.past, &mut out, times, |past| past.controller == controller.name);
+    actions::section(&mut out, data.past, &data.history.runs, times, |past| past.controller == controller.name);
     out.push_str("</main>");
     out
 }
@@ -101,28 +105,12 @@ fn effect(past: &PastAction, controller: &ControllerStatus, data: &PageData<'_>)
 
 /// Returns how far the requested runs of all failed keys are, in a word and a sentence.
 fn retry_effect(past: &PastAction, controller: &ControllerStatus, data: &PageData<'_>) -> (&'static str, String) {
-    let (mut last, mut recovered, mut failed) = (HashMap::new(), HashSet::new(), HashSet::new());
-    for run in &data.history.runs.of(&controller.name) {
-        let previous = last.insert(run.key.clone(), Arc::clone(run));
-        if run.started < past.at {
-            continue;
-        }
-        let request = data.past.request_of(&controller.name, (&**run).into(), previous.as_deref());
-        if request.is_some_and(|request| request.target == past.target && request.at == past.at) {
-            let ended = if run.outcome.error().is_some() { &mut failed } else { &mut recovered };
-            ended.insert(run.key.clone());
-        }
-    }
+    let ended = RequestedRuns::of(past, data.past, &data.history.runs.of(&controller.name));
     // A key that has run since then has a later failure, or none.
-    let is_waiting = |of: &&FailedKey<String>| of.since <= past.at && !failed.contains(&of.key);
+    let is_waiting = |of: &&FailedKey<String>| of.since <= past.at && !ended.failed.contains(&of.key);
     let waiting = controller.failing.iter().chain(&controller.parked).filter(is_waiting);
     let (held, waiting): (Vec<_>, Vec<_>) = waiting.partition(|of| is_suspended(controller, &of.key));
-    let (recovered, failed) = (recovered.len(), failed.len());
-    let mut parts = Vec::new();
-    if recovered + failed > 0 {
-        let [ran, recovered, failed] = [recovered + failed, recovered, failed].map(size);
-        parts.push(format!("{ran} ran, {recovered} recovered, {failed} failed again"));
-    }
+    let mut parts: Vec<_> = ended.words().into_iter().collect();
     if !waiting.is_empty() {
         let when = when_taken(controller.phase).unwrap_or("as threads become free");
         let left = if parts.is_empty() { "they".to_owned() } else { format!("the other {}", size(waiting.len())) };
@@ -197,6 +185,9 @@ fn figures(out: &mut String, controller: &ControllerStatus, data: &PageData<'_>)
     if let Some(suspension) = Suspension::of_controller(controller, data.past) {
         fact("Suspended", suspension.since(data.times()));
     }
+    if let Some(when) = when_taken(controller.phase).filter(|_| controller.phase != ControllerPhase::Suspended) {
+        fact("Its keys run", when.to_owned());
+    }
     if let Some((key, age)) = &controller.oldest_waiting {
         fact("Waits longest", format!("{} for {}", key_link(&controller.name, key), lasts(today, *age)));
     }
@@ -228,11 +219,14 @@ fn figures(out: &mut String, controller: &ControllerStatus, data: &PageData<'_>)
     out.push_str("</dl>");
 }
 
-/// Adds the charts of the last hour. `limit` is the largest number of active runs.
-pub(super) fn hour(out: &mut String, past: &PastSamples, waiting: &str, limit: usize) {
+/// Adds the charts of the last hour, with the titles of the first and of the last one. `limit` is the largest number of
+/// active runs.
+pub(super) fn hour(out: &mut String, past: &PastSamples, waiting: &str, active_runs: &str, limit: usize) {
     out.push_str("<section aria-labelledby=\"hour\">");
     let samples = &past.samples;
-    out.push_str(&heading("hour", "The last hour", &format!("one column a minute, {} so far", samples.len())));
+    let until = past.range.map(|(_, end)| format!(", the newest until {}", time(end))).unwrap_or_default();
+    let until = if samples.is_empty() { String::new() } else { until };
+    out.push_str(&heading("hour", "The last hour", &format!("one column a minute, {} so far{until}", samples.len())));
     if samples.is_empty() {
         out.push_str("<p class=\"calm\">The first column appears after a minute.</p></section>");
         return;
@@ -248,8 +242,7 @@ pub(super) fn hour(out: &mut String, past: &PastSamples, waiting: &str, limit: u
     chart(out, waiting, past, |sample| Some(depth_of(sample)), |most| format!("{most:.0}"), &depth);
     chart(out, "runs per second", past, |sample| Some(sample.runs), rate, &runs);
     chart(out, "mean run time", past, run_time_of, times, &run_times);
-    let title = format!("active runs, of {}", size(limit));
-    chart(out, &title, past, |sample| Some(sample.active), |most| format!("{most:.1}"), &active);
+    chart(out, active_runs, past, |sample| Some(sample.active), |most| format!("{most:.1}"), &active);
     out.push_str("</div></section>");
 }
 
@@ -269,7 +262,7 @@ fn chart(
 ) {
     let values = past.now_and_most(of).map(|(now, (most, at))| {
         let now = now.map_or_else(|| "–".to_owned(), &show);
-        format!("last minute {now}, most {} at {}", show(most), minute(at))
+        format!("newest {now}, most {} at {}", show(most), minute(at))
     });
     let values = values.unwrap_or_else(|| "no run".to_owned());
     let axis = past

@@ -64,9 +64,10 @@ pub(super) fn section(out: &mut String, data: &PageData<'_>) {
     out.push_str("</tbody></table></section>");
 }
 
+/// Returns the most waiting keys of a controller. At each time, it either takes keys or holds all of them.
 #[expect(clippy::cast_precision_loss, reason = "a height in a chart")]
 pub(super) fn depth_of(sample: &HistorySample) -> f64 {
-    sample.depth as f64
+    sample.waiting.max(sample.held) as f64
 }
 
 pub(super) fn run_time_of(sample: &HistorySample) -> Option<f64> {

@@ -169,7 +169,7 @@ impl StatusPages {
             let tab = Tab::of(data.status, &kinds, data.live, data.ready);
             let mut live = String::new();
             summary::header(&mut live, data, &tab);
-            summary::sections(&mut live, data, &kinds);
+            summary::sections(&mut live, data, &kinds, self.server.is_some());
             live.push_str("<main id=\"main\">");
             summary::figures(&mut live, data);
             attention::section(&mut live, data, &kinds);
@@ -182,8 +182,8 @@ impl StatusPages {
             if let Some(server) = &self.server {
                 traffic::section(&mut live, &server.vitals, self.history.refused_logins());
             }
-            actions::section(&self.past_actions, &mut live, data.times(), |_| true);
-            program::section(&mut live, data, self.objects.as_ref(), self.server.as_ref());
+            actions::section(&mut live, &self.past_actions, &self.history.runs, data.times(), |_| true);
+            program::section(&mut live, data, self.objects.as_ref(), self.server.as_ref(), &self.facts);
             live.push_str("</main>");
             page(request, StatusCode::OK, &tab, live)
         })
@@ -229,7 +229,7 @@ impl StatusPages {
         actions.retain(|(action, _)| self.may_act(&request.user, &target, *action));
         let rights = self.rights(&request.user, key.control().is_some(), !actions.is_empty());
         let objects = self.objects_of(&request.user, shown);
-        let past = &self.past_actions;
+        let past = (&self.past_actions, &*self.history.runs);
         let live = key_page::live_part(controller, &key, &page_time, (&rights, &actions), past, &objects, &tab);
         page(request, StatusCode::OK, &tab, live)
     }

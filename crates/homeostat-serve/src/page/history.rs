@@ -12,7 +12,7 @@ use crate::http::{HttpCounts, value};
 use crate::status::RunLogs;
 use crate::sync::Mutex;
 use homeostat::base::{Running, StartError};
-use homeostat::controller::ControllerStatus;
+use homeostat::controller::{ControllerMetrics, ControllerPhase, ControllerStatus};
 use homeostat::manager::{Manager, WeakManager};
 use homeostat::rt::{AutoResetEvent, Nanos, Next, Task, ThreadGroup, ThreadGroupKind};
 
@@ -50,7 +50,7 @@ impl Past {
 pub(super) struct PastSamples {
     /// The oldest first.
     pub(super) samples: Vec<HistorySample>,
-    /// The begin and the end of the chart. `None` for an unknown controller.
+    /// The begin and the end of the chart. `None` before the first look at the controller.
     pub(super) range: Option<(SystemTime, SystemTime)>,
 }
 
@@ -62,14 +62,10 @@ impl PastSamples {
         [last, &rest[minute(rest)..]]
     }
 
-    /// Adds the samples of another controller: the newest to the newest. Long samples may be up to a minute apart.
-    fn add(mut self, other: &Self) -> Self {
-        let missing = other.samples.len().saturating_sub(self.samples.len());
-        self.samples.splice(..0, vec![HistorySample::default(); missing]);
-        for (sum, sample) in self.samples.iter_mut().rev().zip(other.samples.iter().rev()) {
-            *sum = sum.add(sample);
-        }
-        Self { samples: self.samples, range: self.range.or(other.range) }
+    /// Returns the samples without the keys that controllers hold.
+    pub(super) fn without_held(mut self) -> Self {
+        self.samples.iter_mut().for_each(|sample| sample.held = 0);
+        self
     }
 
     /// Returns the last value, and the largest value with the end of its sample. `None` if no sample has a value.
@@ -90,11 +86,14 @@ impl PastSamples {
     }
 }
 
-/// One controller's activity within one interval.
+/// The activity of one controller, or of all, within one interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct HistorySample {
-    /// The largest known number of ready keys.
-    pub(super) depth: usize,
+    /// The largest known number of ready keys that wait for a thread.
+    pub(super) waiting: usize,
+    /// The largest known number of ready keys whose controller takes no keys: it is suspended, in standby, or before
+    /// its first listings.
+    pub(super) held: usize,
     /// Runs per second.
     pub(super) runs: f64,
     /// Failed runs per second.
@@ -106,19 +105,33 @@ pub(super) struct HistorySample {
 }
 
 impl HistorySample {
-    /// Returns the activity of two controllers together.
-    fn add(&self, other: &Self) -> Self {
-        let weighed = |of: &Self| of.run_time.map(|time| time.as_secs_f64() * of.runs);
-        let time = weighed(self).unwrap_or_default() + weighed(other).unwrap_or_default();
-        let runs = self.runs + other.runs;
-        let has_runs = self.run_time.is_some() || other.run_time.is_some();
+    /// Returns the activity of these controllers together, in one interval.
+    fn sum<'a>(of: impl Iterator<Item = &'a Self> + Clone) -> Self {
         Self {
-            depth: self.depth + other.depth,
-            runs,
-            errors: self.errors + other.errors,
-            run_time: (has_runs && runs > 0.0).then(|| Duration::from_secs_f64(time / runs)),
-            active: self.active + other.active,
+            waiting: of.clone().map(|sample| sample.waiting).sum(),
+            held: of.clone().map(|sample| sample.held).sum(),
+            runs: of.clone().map(|sample| sample.runs).sum(),
+            errors: of.clone().map(|sample| sample.errors).sum(),
+            run_time: Self::mean_run_time(of.clone()),
+            active: of.map(|sample| sample.active).sum(),
         }
+    }
+
+    /// Returns the activity in these intervals of one length together.
+    fn over<'a>(of: &(impl ExactSizeIterator<Item = &'a Self> + Clone)) -> Self {
+        #[expect(clippy::cast_precision_loss, reason = "a handful of samples")]
+        let count = of.len().max(1) as f64;
+        let most = |number: fn(&Self) -> usize| of.clone().map(number).max().unwrap_or_default();
+        let Self { runs, errors, run_time, active, .. } = Self::sum(of.clone());
+        let (waiting, held) = (most(|sample| sample.waiting), most(|sample| sample.held));
+        Self { waiting, held, runs: runs / count, errors: errors / count, run_time, active: active / count }
+    }
+
+    fn mean_run_time<'a>(of: impl Iterator<Item = &'a Self> + Clone) -> Option<Duration> {
+        let timed = of.filter_map(|sample| Some((sample.runs, sample.run_time?)));
+        let runs: f64 = timed.clone().map(|(runs, _)| runs).sum();
+        let time: f64 = timed.map(|(runs, time)| runs * time.as_secs_f64()).sum();
+        (runs > 0.0).then(|| Duration::from_secs_f64(time / runs))
     }
 }
 
@@ -126,8 +139,6 @@ impl HistorySample {
 #[derive(Clone, Copy, Debug)]
 struct Totals {
     at: Nanos,
-    /// The same time on the wall clock.
-    time: SystemTime,
     runs: u64,
     errors: u64,
     timed: u64,
@@ -136,26 +147,95 @@ struct Totals {
     busy: Duration,
 }
 
-/// The samples of one length, oldest first.
+impl Totals {
+    fn of(metrics: &ControllerMetrics, at: Nanos) -> Self {
+        Self {
+            at,
+            runs: metrics.runs.runs(),
+            errors: metrics.runs.errors(),
+            timed: metrics.work_time.count(),
+            run_time: metrics.work_time.sum(),
+            busy: metrics.work_time.sum() + metrics.unfinished_work,
+        }
+    }
+
+    /// Returns the sample from an earlier time to this one, without waiting keys.
+    fn since(&self, before: &Self) -> HistorySample {
+        let period = self.at.since(before.at).as_secs_f64().max(0.001);
+        // A controller that was removed and added again counts from zero.
+        #[expect(clippy::cast_precision_loss, reason = "a rate, shown with two digits")]
+        let rate = |now: u64, before: u64| now.saturating_sub(before) as f64 / period;
+        let ended = u32::try_from(self.timed.saturating_sub(before.timed)).unwrap_or(u32::MAX);
+        HistorySample {
+            runs: rate(self.runs, before.runs),
+            errors: rate(self.errors, before.errors),
+            run_time: (ended > 0).then(|| self.run_time.saturating_sub(before.run_time) / ended),
+            active: self.busy.saturating_sub(before.busy).as_secs_f64() / period,
+            ..HistorySample::default()
+        }
+    }
+}
+
+/// The samples of both lengths, the oldest first.
 #[derive(Debug)]
 struct Samples {
-    last: Totals,
-    samples: VecDeque<HistorySample>,
+    short: VecDeque<HistorySample>,
+    long: VecDeque<HistorySample>,
+    /// The number of short samples since the last long one.
+    since: u32,
+    /// The times of the last short sample and of the last long one.
+    times: [SystemTime; 2],
+}
+
+impl Samples {
+    fn new(time: SystemTime) -> Self {
+        Self { short: VecDeque::new(), long: VecDeque::new(), since: 0, times: [time; 2] }
+    }
+
+    fn add(&mut self, sample: HistorySample, time: SystemTime) {
+        push(&mut self.short, sample);
+        (self.since, self.times[0]) = (self.since + 1, time);
+        if self.since == SHORT_PER_LONG {
+            push(&mut self.long, HistorySample::over(&self.short.iter().rev().take(PER_MINUTE)));
+            (self.since, self.times[1]) = (0, time);
+        }
+    }
+
+    fn past(&self, past: Past) -> PastSamples {
+        let [short, long] = self.times;
+        let (samples, end) = match past {
+            Past::FiveMinutes => (&self.short, short),
+            Past::Hour => (&self.long, long),
+        };
+        let length = past.period() * u32::try_from(SAMPLES).unwrap_or(1);
+        PastSamples {
+            samples: samples.iter().copied().collect(),
+            range: end.checked_sub(length).map(|begin| (begin, end)),
+        }
+    }
+}
+
+/// Adds a sample. The oldest one makes room.
+fn push(samples: &mut VecDeque<HistorySample>, sample: HistorySample) {
+    if samples.len() >= SAMPLES {
+        samples.pop_front();
+    }
+    samples.push_back(sample);
 }
 
 /// The samples of one controller.
 #[derive(Debug)]
 struct ControllerHistory {
-    short: Samples,
-    long: Samples,
-    /// The number of short samples since the last long one, and the largest depth among them.
-    since: (u32, usize),
+    last: Totals,
+    samples: Samples,
 }
 
 /// The samples of all controllers, by name, and their recent runs.
 #[derive(Debug, Default)]
 pub(super) struct History {
     controllers: Mutex<BTreeMap<String, ControllerHistory>>,
+    /// The samples of all controllers together, from the first sample on.
+    together: Mutex<Option<Samples>>,
     pub(super) runs: Arc<RunLogs>,
     /// The counts of the server, and the numbers of refused logins at the times of the short samples, oldest first.
     logins: Mutex<Option<(Arc<HttpCounts>, VecDeque<u64>)>>,
@@ -182,19 +262,12 @@ impl History {
     /// Returns the samples of a controller.
     pub(super) fn of(&self, controller: &str, past: Past) -> PastSamples {
         let controllers = self.controllers.lock();
-        let samples = controllers.get(controller).map(|known| match past {
-            Past::FiveMinutes => &known.short,
-            Past::Hour => &known.long,
-        });
-        let length = past.period() * u32::try_from(SAMPLES).unwrap_or(1);
-        let range = samples.and_then(|of| Some((of.last.time.checked_sub(length)?, of.last.time)));
-        PastSamples { samples: samples.map(|of| of.samples.iter().copied().collect()).unwrap_or_default(), range }
+        shown(controllers.get(controller).map(|known| &known.samples), past)
     }
 
-    /// Returns the samples of these controllers together.
-    pub(super) fn of_all<'a>(&self, controllers: impl IntoIterator<Item = &'a str>, past: Past) -> PastSamples {
-        let none = PastSamples { samples: Vec::new(), range: None };
-        controllers.into_iter().fold(none, |sum, controller| sum.add(&self.of(controller, past)))
+    /// Returns the samples of all controllers together.
+    pub(super) fn of_all(&self, past: Past) -> PastSamples {
+        shown(self.together.lock().as_ref(), past)
     }
 
     /// Samples the refused logins of a server from now on.
@@ -222,61 +295,26 @@ impl History {
         self.runs.retain(is_known);
         let mut known = self.controllers.lock();
         known.retain(|name, _| is_known(name));
-        for ControllerStatus { name, metrics, .. } in controllers {
-            let totals = Totals {
-                at: now,
-                time,
-                runs: metrics.runs.runs(),
-                errors: metrics.runs.errors(),
-                timed: metrics.work_time.count(),
-                run_time: metrics.work_time.sum(),
-                busy: metrics.work_time.sum() + metrics.unfinished_work,
-            };
-            match known.get_mut(name) {
-                Some(samples) => samples.add(totals, metrics.queue.depth()),
-                None => drop(known.insert(name.clone(), ControllerHistory::new(totals))),
+        for ControllerStatus { name, metrics, phase, .. } in controllers {
+            let totals = Totals::of(metrics, now);
+            let new = || ControllerHistory { last: totals, samples: Samples::new(time) };
+            let history = known.entry(name.clone()).or_insert_with(new);
+            let last = std::mem::replace(&mut history.last, totals);
+            if totals.at > last.at {
+                let (depth, sample) = (metrics.queue.depth(), totals.since(&last));
+                let (waiting, held) = if *phase == ControllerPhase::Running { (depth, 0) } else { (0, depth) };
+                history.samples.add(HistorySample { waiting, held, ..sample }, time);
             }
         }
-    }
-}
-
-impl ControllerHistory {
-    fn new(totals: Totals) -> Self {
-        let samples = || Samples { last: totals, samples: VecDeque::new() };
-        Self { short: samples(), long: samples(), since: (0, 0) }
-    }
-
-    fn add(&mut self, now: Totals, depth: usize) {
-        self.short.add(now, depth);
-        let (count, most) = (self.since.0 + 1, self.since.1.max(depth));
-        self.since = (count, most);
-        if count == SHORT_PER_LONG {
-            self.long.add(now, most);
-            self.since = (0, 0);
+        let newest = known.values().filter_map(|history| history.samples.short.back());
+        if newest.clone().next().is_some() {
+            self.together.lock().get_or_insert_with(|| Samples::new(time)).add(HistorySample::sum(newest), time);
         }
     }
 }
 
-impl Samples {
-    fn add(&mut self, now: Totals, depth: usize) {
-        let Totals { at, runs, errors, timed, run_time, busy, .. } = std::mem::replace(&mut self.last, now);
-        let period = now.at.since(at).as_secs_f64().max(0.001);
-        // A controller that was removed and added again counts from zero.
-        #[expect(clippy::cast_precision_loss, reason = "a rate, shown with two digits")]
-        let rate = |now: u64, before: u64| now.saturating_sub(before) as f64 / period;
-        let ended = u32::try_from(now.timed.saturating_sub(timed)).unwrap_or(u32::MAX);
-        let sample = HistorySample {
-            depth,
-            runs: rate(now.runs, runs),
-            errors: rate(now.errors, errors),
-            run_time: (ended > 0).then(|| now.run_time.saturating_sub(run_time) / ended),
-            active: now.busy.saturating_sub(busy).as_secs_f64() / period,
-        };
-        if self.samples.len() >= SAMPLES {
-            self.samples.pop_front();
-        }
-        self.samples.push_back(sample);
-    }
+fn shown(samples: Option<&Samples>, past: Past) -> PastSamples {
+    samples.map_or(PastSamples { samples: Vec::new(), range: None }, |samples| samples.past(past))
 }
 
 /// The task of the sampling thread.
@@ -330,18 +368,19 @@ mod tests {
         held.wait_for_sleepers(1);
         let samples = history.of("vm", Past::FiveMinutes).samples;
         assert_eq!(samples.len(), SAMPLES);
-        assert_eq!((samples[SAMPLES - 1].depth, samples[SAMPLES - 1].run_time), (1, None));
+        assert_eq!((samples[SAMPLES - 1].held, samples[SAMPLES - 1].run_time), (1, None));
         assert!(history.of("disk", Past::FiveMinutes).samples.is_empty());
         assert_eq!(history.of("vm", Past::Hour).samples.len(), 5);
+        assert_eq!(history.of_all(Past::FiveMinutes).samples, samples);
         drop(running);
     }
 
     #[test]
     fn a_chart_knows_its_last_and_its_largest_value_with_their_times() {
         let at = |seconds| UNIX_EPOCH + Duration::from_secs(seconds);
-        let samples = [1, 7, 7, 2].map(|depth| HistorySample { depth, ..HistorySample::default() }).into();
+        let samples = [1, 7, 7, 2].map(|waiting| HistorySample { waiting, ..HistorySample::default() }).into();
         let past = PastSamples { samples, range: Some((at(1000), at(1300))) };
-        let (now, most) = past.now_and_most(|sample| Some(f64::from(u32::try_from(sample.depth).unwrap()))).unwrap();
+        let (now, most) = past.now_and_most(|sample| Some(f64::from(u32::try_from(sample.waiting).unwrap()))).unwrap();
         assert_eq!((now, most), (Some(2.0), (7.0, at(1295))));
         assert_eq!(past.now_and_most(|_| None), None);
     }
@@ -359,47 +398,52 @@ mod tests {
         assert_eq!(history.refused_logins(), 0);
     }
 
-    #[test]
-    fn rates_and_means_come_from_two_samples() {
-        let totals = |at, runs, errors, run_time| Totals {
+    fn totals(at: u64, runs: u64, errors: u64, run_time: u64) -> Totals {
+        Totals {
             at: Nanos::ZERO.after(Duration::from_secs(at)),
-            time: UNIX_EPOCH + Duration::from_secs(at),
             runs,
             errors,
             timed: runs,
             run_time: Duration::from_secs(run_time),
             // One run has begun, but not ended.
             busy: Duration::from_secs(run_time + at),
-        };
-        let mut samples = Samples { last: totals(10, 100, 5, 50), samples: VecDeque::new() };
-        samples.add(totals(15, 110, 10, 70), 3);
+        }
+    }
+
+    #[test]
+    fn rates_and_means_come_from_two_times() {
+        let sample = totals(15, 110, 10, 70).since(&totals(10, 100, 5, 50));
         let run_time = Some(Duration::from_secs(2));
-        let expected = HistorySample { depth: 3, runs: 2.0, errors: 1.0, run_time, active: 5.0 };
-        assert_eq!(samples.samples, [expected]);
+        let expected = HistorySample { runs: 2.0, errors: 1.0, run_time, active: 5.0, ..HistorySample::default() };
+        assert_eq!(sample, expected);
         // A counter that starts again shows zero, not a negative rate.
-        samples.add(totals(20, 0, 0, 0), 0);
-        assert_eq!(samples.samples[1], HistorySample::default());
+        assert_eq!(totals(20, 0, 0, 0).since(&totals(30, 10, 1, 70)), HistorySample::default());
+    }
+
+    #[test]
+    fn the_peak_of_all_controllers_is_the_largest_sum_at_one_time() {
+        let waiting = |waiting, held| HistorySample { waiting, held, ..HistorySample::default() };
+        let [vm, disk] = [[waiting(9, 0), waiting(0, 0)], [waiting(1, 5), waiting(4, 6)]];
+        let together = [0, 1].map(|time| HistorySample::sum([vm[time], disk[time]].iter()));
+        assert_eq!(HistorySample::over(&together.iter()), waiting(10, 6));
     }
 
     #[test]
     fn an_hour_is_kept_and_no_more() {
-        let totals = |at: u64| Totals {
-            at: Nanos::ZERO.after(Duration::from_secs(at)),
-            time: UNIX_EPOCH + Duration::from_secs(at),
-            runs: at,
-            errors: 0,
-            timed: at,
-            run_time: Duration::from_secs(at),
-            busy: Duration::from_secs(at),
-        };
-        let mut history = ControllerHistory::new(totals(0));
+        let time = |sample: u64| UNIX_EPOCH + PERIOD * u32::try_from(sample).unwrap();
+        let mut samples = Samples::new(UNIX_EPOCH);
         for sample in 1..=1_000_u64 {
-            // One short sample of each minute is deep.
-            history.add(totals(sample * 5), if sample % 12 == 7 { 9 } else { 0 });
+            // One short sample of each minute is deep, and half of them have runs.
+            let (runs, run_time) = if sample % 2 == 0 { (2.0, Some(Duration::from_secs(3))) } else { (0.0, None) };
+            let waiting = if sample % 12 == 7 { 9 } else { 0 };
+            let new = HistorySample { waiting, runs, run_time, active: 1.0, ..HistorySample::default() };
+            samples.add(new, time(sample));
         }
-        assert_eq!((history.short.samples.len(), history.long.samples.len()), (SAMPLES, SAMPLES));
-        let run_time = Some(Duration::from_secs(1));
-        let minute = HistorySample { depth: 9, runs: 1.0, errors: 0.0, run_time, active: 1.0 };
-        assert!(history.long.samples.iter().all(|sample| *sample == minute), "{:?}", history.long.samples);
+        assert_eq!((samples.short.len(), samples.long.len()), (SAMPLES, SAMPLES));
+        let run_time = Some(Duration::from_secs(3));
+        let minute = HistorySample { waiting: 9, runs: 1.0, run_time, active: 1.0, ..HistorySample::default() };
+        assert!(samples.long.iter().all(|sample| *sample == minute), "{:?}", samples.long);
+        let hour = samples.past(Past::Hour).range.unwrap();
+        assert_eq!(hour, (time(996 - 720), time(996)));
     }
 }

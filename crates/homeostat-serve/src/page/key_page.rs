@@ -9,6 +9,7 @@ use super::actions::{self, UserRights, buttons};
 use super::active_run;
 use super::clock_times::{clock_time, happened, happens, lasts};
 use super::data::{ChipColour, chip, controller_link};
+use super::effects;
 use super::escape::{key, line, lines, name, plain, segment};
 use super::known_keys::{MOST_VISITED, visit_keys};
 use super::object_parts::object_link;
@@ -52,7 +53,7 @@ pub(super) struct KeyStatus {
     /// Whether the key has a suspension of its own.
     suspended: bool,
     suspension: Option<Suspension>,
-    /// The requests of people for a run since the last one ended, the oldest first.
+    /// The requests of people for a run that has not begun or ended, the oldest first.
     requests: Vec<PastAction>,
     /// The oldest first.
     recent_runs: Vec<Arc<RecentRun>>,
@@ -71,6 +72,8 @@ pub(super) struct LastError<'a> {
 pub(super) struct UnknownKey {
     /// Whether the page has looked at all keys of the controller.
     has_seen_all: bool,
+    /// The time since which all runs of the controller are known. `None` if that is the begin.
+    complete_since: Option<Instant>,
 }
 
 impl KeyStatus {
@@ -98,7 +101,9 @@ impl KeyStatus {
             });
         }
         let status = manager.status().controllers.into_iter().find(|status| status.name == controller);
-        let (Some(state), Some(status)) = (state, status) else { return Err(UnknownKey { has_seen_all }) };
+        let (Some(state), Some(status)) = (state, status) else {
+            return Err(UnknownKey { has_seen_all, complete_since: runs.complete_since(controller) });
+        };
         let key = Self::new(&status, &recent, shown, state, past);
         Ok(Self { control: control.or(key.control), ..key })
     }
@@ -113,7 +118,18 @@ impl KeyStatus {
     ) -> Self {
         let recent_runs: Vec<_> = recent_runs.iter().filter(|run| run.key == shown).cloned().collect();
         let failed = controller.failing.iter().chain(&controller.parked).find(|failed| failed.key == shown).cloned();
-        let last_end = recent_runs.last().and_then(|run| run.ended());
+        // A request for this key during a run is one for a further run.
+        let last = recent_runs.last();
+        let is_open = |request: &PastAction| {
+            let since = if request.target.key.is_some() {
+                last.map(|run| run.started)
+            } else {
+                last.and_then(|run| run.ended())
+            };
+            since.is_none_or(|since| request.at >= since)
+        };
+        let mut requests = past.requests(&ActionTarget::key(&controller.name, shown), failed.is_some(), None);
+        requests.retain(is_open);
         let waits = match (&controller.oldest_waiting, state) {
             (Some((oldest, age)), KeyState::Ready(_)) => Some((*age, oldest == shown)),
             _ => None,
@@ -121,7 +137,7 @@ impl KeyStatus {
         Self {
             key: shown.to_owned(),
             suspension: Suspension::of_key(controller, shown, past),
-            requests: past.requests(&ActionTarget::key(&controller.name, shown), failed.is_some(), last_end),
+            requests,
             state,
             phase: controller.phase,
             waits,
@@ -228,7 +244,7 @@ pub(super) fn live_part(
     status: &KeyStatus,
     page_time: &PageTime<'_>,
     (rights, allowed): (&UserRights, &[(UserAction, &str)]),
-    past: &PastActions,
+    (past, logs): (&PastActions, &RunLogs),
     objects: &[(Kind, ObjectKey)],
     tab: &Tab,
 ) -> String {
@@ -246,7 +262,7 @@ pub(super) fn live_part(
     let remark = ("Last runs", &*kept());
     let rows = RunRows { controller, has_keys: false, runs: &newest, most: newest.len(), past };
     runs::section(&mut out, remark, &rows, page_time.times());
-    actions::section(past, &mut out, page_time.times(), |past| *past == target);
+    actions::section(&mut out, past, logs, page_time.times(), |past| *past == target);
     out.push_str("</main>");
     out
 }
@@ -263,7 +279,12 @@ fn kept() -> String {
 /// Returns the changing part of an unknown key's page.
 pub(super) fn unknown(controller: &str, shown: &str, key: &UnknownKey, page_time: &PageTime<'_>, tab: &Tab) -> String {
     let mut out = header(controller, shown, page_time, "", tab);
-    let known = "It has not failed, is not suspended, and is not among the recent runs of its controller.";
+    let since =
+        key.complete_since.map(|since| happened(page_time.time, page_time.now.saturating_duration_since(since)));
+    let since = since.map_or_else(|| "since the start of these pages".to_owned(), |since| format!("since {since}"));
+    let known = format!(
+        "It is not failing or suspended. The page knows all runs of its controller {since}; none of them is of this key."
+    );
     let waits = if key.has_seen_all {
         "It does not run or wait: no run of it is due, and it runs at its next change or request.".to_owned()
     } else {
@@ -330,8 +351,8 @@ fn about(out: &mut String, controller: &str, status: &KeyStatus, page_time: &Pag
         fact("Why it began", &active_run::began(controller, run, status.last_run(), now, past));
     }
     if let Some((age, is_oldest)) = status.waits {
-        let words = if is_oldest { "for" } else { "for at most" };
-        fact("Waits", &format!("{words} {}", lasts(time, age)));
+        let which = if is_oldest { "" } else { "behind other keys; the first of them for " };
+        fact("Waits", &format!("{}{}", if is_oldest { "for " } else { which }, lasts(time, age)));
     }
     if let Some(last) = status.last_run() {
         let ended = happened(time, last.ended_ago(now));
@@ -364,41 +385,56 @@ fn about(out: &mut String, controller: &str, status: &KeyStatus, page_time: &Pag
 
 /// Returns the effect of an action on the key, in a word and a sentence.
 fn effect(past: &PastAction, status: &KeyStatus, page_time: &PageTime<'_>) -> (&'static str, String) {
+    let ended = effects::next_run(past, &status.recent_runs);
+    let ran = |run| effects::ran(run, page_time.times());
     match past.action {
         UserAction::Suspend => ("Done.", suspend_effect("key", status.running.is_some().into())),
         UserAction::Resume => {
-            let effect = match (&status.running, &status.suspension) {
-                (Some(_), _) => "resumed this key: it runs now".to_owned(),
-                (None, None) => format!("resumed this key: it runs {}", next(status, page_time)),
-                (None, Some(_)) => resume_effect("key", status.phase),
+            let effect = match (&status.running, &status.suspension, ended) {
+                (Some(_), ..) => "resumed this key: it runs now".to_owned(),
+                (None, Some(_), _) => resume_effect("key", status.phase),
+                (None, None, Some(run)) => {
+                    format!("resumed this key: it {}; it runs {}", ran(run), next(status, page_time))
+                }
+                (None, None, None) => format!("resumed this key: it runs {}", next(status, page_time)),
             };
             ("Done.", effect)
         }
         UserAction::Retry => {
-            let since = page_time.now.saturating_duration_since(past.at);
-            let last = status.recent_runs.last().filter(|run| run.ended().is_none_or(|end| end >= past.at));
-            let (word, what) = match (&status.running, status.state, last) {
-                // The elapsed time may have been read after `now`.
-                (Some(run), state, _)
-                    if run.elapsed <= since
-                        || (state == KeyState::Processing(PendingRerun::None)
-                            && BegunRun::active(run, page_time.now).started >= past.at) =>
-                {
-                    let began = page_time.time.checked_sub(run.elapsed);
-                    let at = began.map(|began| format!(" at {}", clock_time(page_time.time, began)));
-                    ("Running.", format!("it began{}", at.unwrap_or_default()))
-                }
-                _ if status.suspension.is_some() => ("Queued.", "it begins after resume".to_owned()),
-                (None, KeyState::Idle | KeyState::Delayed(_), Some(last)) => {
-                    let word = if last.outcome.error().is_some() { "Still failing." } else { "Done." };
-                    let ended = last.ended_ago(page_time.now);
-                    let at =
-                        page_time.time.checked_sub(ended).map(|at| format!(" at {}", clock_time(page_time.time, at)));
-                    (word, format!("it {}{}", runs::ended_as(last), at.unwrap_or_default()))
-                }
-                _ => ("Queued.", format!("it begins {}", next(status, page_time))),
-            };
+            let (word, what) = retry_effect(past, status, ended, page_time);
             (word, format!("requested a run of this key: {what}"))
+        }
+    }
+}
+
+/// Returns how far a requested run of the key is, in a word and a sentence. `ended` is the first run after the request.
+fn retry_effect(
+    past: &PastAction,
+    status: &KeyStatus,
+    ended: Option<&RecentRun>,
+    page_time: &PageTime<'_>,
+) -> (&'static str, String) {
+    let since = page_time.now.saturating_duration_since(past.at);
+    if let Some(run) = ended {
+        let word = if run.outcome.error().is_some() { "Still failing." } else { "Done." };
+        return (word, format!("it {}", effects::ran(run, page_time.times())));
+    }
+    match (&status.running, status.state) {
+        // The elapsed time may have been read after `now`.
+        (Some(run), state)
+            if run.elapsed <= since
+                || (state == KeyState::Processing(PendingRerun::None)
+                    && BegunRun::active(run, page_time.now).started >= past.at) =>
+        {
+            let began = page_time.time.checked_sub(run.elapsed);
+            let at = began.map(|began| format!(" at {}", clock_time(page_time.time, began)));
+            ("Running.", format!("it began{}", at.unwrap_or_default()))
+        }
+        _ if status.suspension.is_some() => ("Queued.", "it begins after resume".to_owned()),
+        _ => {
+            let before = status.last_run().filter(|run| run.ended().is_some_and(|end| end >= past.at));
+            let before = before.map(|run| format!("the run that was active then {}; ", runs::ended_as(run)));
+            ("Queued.", format!("{}it begins {}", before.unwrap_or_default(), next(status, page_time)))
         }
     }
 }
@@ -440,6 +476,9 @@ fn next(status: &KeyStatus, page_time: &PageTime<'_>) -> String {
         KeyState::Processing(PendingRerun::At(Some(due))) if due <= page_time.now => format!("right after {active}"),
         KeyState::Processing(PendingRerun::At(due)) => format!("after {active}, {}", at(due)),
         KeyState::Processing(_) => format!("right after {active}: the key was requested meanwhile"),
+        _ if status.failed.as_ref().is_some_and(|failed| failed.parked) => {
+            "not by itself: given up, until a change or a retry".to_owned()
+        }
         _ => "at its next change or request".to_owned(),
     }
 }

@@ -9,6 +9,7 @@ mod clock_times;
 mod controller_page;
 mod controllers;
 mod data;
+mod effects;
 mod escape;
 mod event_pages;
 mod forms;

@@ -134,6 +134,8 @@ pub struct StatusPages {
     pub(super) objects: Option<ObjectApi>,
     /// The version of the program.
     pub(super) version: Option<String>,
+    /// Facts that the program tells, each with its title.
+    pub(super) facts: Vec<(String, String)>,
     /// The command `kubectl` with its options.
     pub(super) kubectl: String,
     pub(super) tokens: FormTokens,
@@ -160,6 +162,7 @@ impl StatusPages {
             history,
             objects: None,
             version: None,
+            facts: Vec::new(),
             kubectl: "kubectl".to_owned(),
             tokens: FormTokens::default(),
             past_actions: PastActions::default(),
@@ -254,6 +257,25 @@ impl StatusPages {
     /// Shows the version of the program, such as `env!("CARGO_PKG_VERSION")`.
     pub fn version(self, version: impl Into<String>) -> Self {
         Self { version: Some(version.into()), ..self }
+    }
+
+    /// Adds a fact about the program to its section: what a person on call needs to know and the library cannot, such as
+    /// what a restart loses, or where the runbook is.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use homeostat::{BoxError, Manager};
+    /// use homeostat_serve::StatusPages;
+    ///
+    /// let manager = Manager::builder().build()?;
+    /// let pages = StatusPages::new(&manager)?.fact("Store", "in memory: a restart loses all objects");
+    /// # let _ = pages;
+    /// # Ok::<_, BoxError>(())
+    /// ```
+    pub fn fact(mut self, title: impl Into<String>, text: impl Into<String>) -> Self {
+        self.facts.push((title.into(), text.into()));
+        self
     }
 
     /// Adds this file to the `kubectl` commands on the pages, as `--kubeconfig`.

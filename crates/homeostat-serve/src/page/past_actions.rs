@@ -83,6 +83,14 @@ impl PastActions {
         last.filter(|past| past.action == UserAction::Suspend)
     }
 
+    /// Returns the first resume of its target after an action.
+    pub(super) fn resume_of(&self, suspend: &PastAction) -> Option<PastAction> {
+        let is_its = |past: &&PastAction| {
+            past.action == UserAction::Resume && past.target == suspend.target && past.at > suspend.at
+        };
+        self.0.lock().iter().find(is_its).cloned()
+    }
+
     /// Returns the person's request that a run with the reason *manual* follows, if a person requested it. `previous`
     /// is the previous run of the key, if it is known.
     pub(super) fn request_of(

@@ -3,41 +3,45 @@
 use std::fmt::Write;
 
 use super::data::{PageData, cell, row_name, table};
+use super::escape::name;
 use super::units::size;
 use crate::api::ObjectApi;
 use crate::server::PageContext;
 use crate::status::LIBRARY_VERSION;
 
 /// The signs of trouble: the word on the page, the metric, and the condition of an alert.
-pub(super) const ALERTS: [[&str; 3]; 14] = [
+pub(super) const ALERTS: [[&str; 3]; 15] = [
     ["live", "kubernetes_healthcheck", "{type=\"livez\"} is 0"],
     ["ready", "kubernetes_healthcheck", "{type=\"readyz\"} is 0 for some minutes"],
     ["overdue", "homeostat_overdue_runs", "above 0"],
     ["parked", "homeostat_parked_keys", "above 0"],
     ["failing", "homeostat_failing_keys", "above 0 for longer than some retries take"],
-    ["suspended", "homeostat_suspended", "1 for longer than the work of a person takes"],
-    ["suspended keys", "homeostat_suspended_keys", "above 0 for as long"],
+    ["suspended controller", "homeostat_suspended", "1 for longer than the work of a person takes"],
+    ["suspended key", "homeostat_suspended_keys", "above 0 for as long"],
     ["sources failing", "homeostat_source_failing_seconds", "above 300"],
     ["waiting", "workqueue_depth", "rising for some minutes"],
     ["oldest wait", "workqueue_queue_duration_seconds", "the 99th percentile of the waits that have ended"],
     ["running", "controller_runtime_active_workers", "at controller_runtime_max_concurrent_reconciles all the time"],
     ["errors", "controller_runtime_reconcile_errors_total", "the rate, by controller"],
     ["server errors", "apiserver_request_total", "the rate with {code=~\"5..\"}"],
+    ["refused logins", "authentication_attempts", "the rate with {result=\"failure\"}"],
     ["leads", "leader_election_master_status", "the sum over all processes is not 1"],
 ];
 
-/// Adds the section. `server` is the server of the pages, which counts its requests.
+/// Adds the section. `server` is the server of the pages, which counts its requests. `own` are facts that the program
+/// tells.
 pub(super) fn section(
     out: &mut String,
     data: &PageData<'_>,
     objects: Option<&ObjectApi>,
     server: Option<&PageContext>,
+    own: &[(String, String)],
 ) {
     let status = data.status;
     out.push_str("<section aria-labelledby=\"program\"><h2 id=\"program\">This program</h2><dl class=\"about\">");
-    let mut fact = |name: &str, value: &str| {
+    let mut fact = |title: &str, value: &str| {
         // Writing to a `String` cannot fail.
-        let _ = write!(out, "<div><dt>{name}</dt><dd>{value}</dd></div>");
+        let _ = write!(out, "<div><dt>{title}</dt><dd>{value}</dd></div>");
     };
     let tls = if cfg!(feature = "tls") { ", with the feature tls" } else { "" };
     fact("Library", &format!("homeostat {LIBRARY_VERSION}{tls}"));
@@ -59,13 +63,16 @@ pub(super) fn section(
     if let Some(server) = server {
         fact("Server", &door(server));
     }
+    for (title, text) in own {
+        fact(&name(title), &name(text));
+    }
     let pages = ["/metrics", "/statusz", "/livez?verbose", "/readyz?verbose"];
     fact("For tools", &pages.map(|page| format!("<a href=\"{page}\">{page}</a>")).join(" "));
     out.push_str("</dl><details data-id=\"metrics\"><summary>Metrics for alerts</summary>");
     table(out, "now", "Metrics for alerts", &[("", "metric"), ("", "on this page"), ("", "alert if")]);
     for [word, metric, condition] in ALERTS {
         let is_there = match word {
-            "server errors" => server.is_some(),
+            "server errors" | "refused logins" => server.is_some(),
             "leads" => status.elected,
             _ => true,
         };

@@ -1,5 +1,6 @@
 //! The reasons of failed checks: with the times and units of the page, and with links.
 
+use std::fmt::Write;
 use std::time::{Duration, SystemTime};
 
 use super::data::{PageData, controller_link, detail, key_link};
@@ -28,8 +29,25 @@ pub(super) fn subject(check: &CheckResult, data: &PageData<'_>) -> String {
     if controller(check, data).is_some() { controller_link(&check.name) } else { name(&check.name) }
 }
 
+/// Adds the failed checks that `is_shown` accepts, with their reasons. A check that fails in both groups is listed once.
+pub(super) fn list(out: &mut String, data: &PageData<'_>, is_shown: impl Fn(&CheckResult) -> bool) {
+    let PageData { live, ready, .. } = *data;
+    let new = ready.iter().filter(|result| !live.contains(result));
+    let all = live.iter().map(|result| (CheckKind::Live, result)).chain(new.map(|result| (CheckKind::Ready, result)));
+    let failed = all.filter(|(_, result)| result.failure.is_some() && is_shown(result));
+    let items = failed.map(|(kind, result)| {
+        let word = if kind == CheckKind::Live { "not live" } else { "not ready" };
+        format!("<li><b>{word}</b> {}</li>", sentence(kind, result, data))
+    });
+    let items: String = items.collect();
+    if !items.is_empty() {
+        // Writing to a `String` cannot fail.
+        let _ = write!(out, "<ul class=\"reasons\" aria-label=\"Reasons\">{items}</ul>");
+    }
+}
+
 /// Returns the subject and the reasons of a failed check, as HTML with whole errors.
-pub(super) fn sentence(kind: CheckKind, check: &CheckResult, data: &PageData<'_>) -> String {
+fn sentence(kind: CheckKind, check: &CheckResult, data: &PageData<'_>) -> String {
     let reasons = of_check(kind, check, data);
     let since = reasons.iter().filter_map(|reason| reason.since).min();
     let since = since.map(|since| format!(" since {}", time(since))).unwrap_or_default();
@@ -52,7 +70,7 @@ pub(super) fn in_cell(kind: CheckKind, check: &CheckResult, data: &PageData<'_>)
 }
 
 /// Returns the controller with the name of this check.
-fn controller<'a>(check: &CheckResult, data: &'a PageData<'_>) -> Option<&'a ControllerStatus> {
+pub(super) fn controller<'a>(check: &CheckResult, data: &'a PageData<'_>) -> Option<&'a ControllerStatus> {
     let is_its = |of: &&ControllerStatus| check.owner == CheckOwner::Manager && of.name == check.name;
     data.status.controllers.iter().find(is_its)
 }

@@ -153,8 +153,9 @@ pub(super) fn live_part(
         let _ = write!(
             out,
             "<p>No key that runs, waits, has failed, is suspended or has run lately contains this text. The search looks \
-             at {} keys of each controller.</p>",
-            size(MOST_VISITED)
+             at {} keys of each controller. {}</p>",
+            size(MOST_VISITED),
+            known_since(data)
         );
     } else {
         let mut found: Vec<_> = found.iter().collect();
@@ -181,6 +182,19 @@ pub(super) fn live_part(
     }
     out.push_str("</main>");
     out
+}
+
+/// Describes since when the runs of all controllers are known.
+fn known_since(data: &PageData<'_>) -> String {
+    let names = data.status.controllers.iter().map(|of| &of.name);
+    let since = names.filter_map(|of| Some((data.history.runs.complete_since(of)?, of))).max();
+    since.map_or_else(
+        || "It knows all runs since the start of these pages.".to_owned(),
+        |(since, of)| {
+            let since = happened(data.status.time_of_day, data.now().saturating_duration_since(since));
+            format!("It knows all runs since {since}; the newest of {} displace older ones.", controller_link(of))
+        },
+    )
 }
 
 /// Adds the controllers and sources whose names contain a text.

@@ -9,7 +9,7 @@ use super::tab::Tab;
 use super::units::{ago, date, size, time};
 use super::{attention, controller_page, objects, reasons, timeline};
 use crate::api::KindCount;
-use crate::status::{CheckKind, CheckResult, all_ok};
+use crate::status::{CheckResult, all_ok};
 use homeostat::controller::{ControllerPhase, ControllerStatus};
 use homeostat::manager::ManagerStatus;
 
@@ -27,12 +27,14 @@ pub(super) fn header(out: &mut String, data: &PageData<'_>, tab: &Tab) {
         health("ready", "not ready", ready)
     );
     let _ = write!(out, "<p class=\"facts\">{}</p>", facts(data).join(" · "));
-    reasons(out, data);
+    reasons::list(out, data, |_| true);
     out.push_str("</header>");
 }
 
 /// Adds the links to the sections, with their troubles.
-pub(super) fn sections(out: &mut String, data: &PageData<'_>, kinds: &[KindCount]) {
+pub(super) fn sections(out: &mut String, data: &PageData<'_>, kinds: &[KindCount], has_server: bool) {
+    let all_sources = || data.status.sources.iter().chain(data.status.controllers.iter().flat_map(|of| &of.sources));
+    let (has_sources, sources) = (all_sources().next().is_some(), failing_sources(data.status));
     let failed = |results: &[CheckResult]| results.iter().filter(|result| result.failure.is_some()).count();
     let (not_ready, failed) = (objects::not_ready(kinds), failed(data.live) + failed(data.ready));
     out.push_str("<nav class=\"sections\" aria-label=\"Sections\">");
@@ -41,12 +43,19 @@ pub(super) fn sections(out: &mut String, data: &PageData<'_>, kinds: &[KindCount
         ("controllers", "Controllers", 0, ""),
         ("hour", "The last hour", 0, ""),
         ("runs", "Running now", 0, ""),
+        ("sources", "Sources", sources, " failing"),
         ("objects", "Objects", not_ready, " not ready"),
         ("checks", "Health checks", failed, " failed"),
+        ("server", "This server", 0, ""),
+        ("actions", "Last actions", 0, ""),
+        ("program", "This program", 0, ""),
     ] {
         let is_absent = match id {
             "objects" => kinds.is_empty(),
             "hour" => data.status.controllers.is_empty(),
+            "sources" => !has_sources,
+            "server" => !has_server,
+            "actions" => data.past.last(1, |_| true).is_empty(),
             _ => false,
         };
         if !is_absent {
@@ -69,22 +78,6 @@ fn phase(status: &ManagerStatus) -> String {
 
 fn health(good: &str, bad: &str, results: &[CheckResult]) -> String {
     if all_ok(results) { chip(ChipColour::Good, good) } else { chip(ChipColour::Bad, bad) }
-}
-
-/// Adds the failed checks with their reasons. A check that fails in both groups is listed once.
-fn reasons(out: &mut String, data: &PageData<'_>) {
-    let PageData { live, ready, .. } = *data;
-    if all_ok(live) && all_ok(ready) {
-        return;
-    }
-    out.push_str("<ul class=\"reasons\" aria-label=\"Reasons\">");
-    let new = ready.iter().filter(|result| !live.contains(result));
-    let all = live.iter().map(|result| (CheckKind::Live, result)).chain(new.map(|result| (CheckKind::Ready, result)));
-    for (kind, result) in all.filter(|(_, result)| result.failure.is_some()) {
-        let word = if kind == CheckKind::Live { "not live" } else { "not ready" };
-        let _ = write!(out, "<li><b>{word}</b> {}</li>", reasons::sentence(kind, result, data));
-    }
-    out.push_str("</ul>");
 }
 
 fn facts(data: &PageData<'_>) -> Vec<String> {
@@ -137,36 +130,39 @@ fn leadership(status: &ManagerStatus) -> Option<String> {
 pub(super) fn figures(out: &mut String, data: &PageData<'_>) {
     let status = data.status;
     let sum = |of: fn(&ControllerStatus) -> usize| status.controllers.iter().map(of).sum::<usize>();
-    let waits = status.controllers.iter().filter_map(|of| Some((of.oldest_waiting.as_ref()?.1, &of.name)));
+    let takers = || status.controllers.iter().filter(|of| of.phase == ControllerPhase::Running);
+    let waits = takers().filter_map(|of| Some((of.oldest_waiting.as_ref()?.1, &of.name)));
     let oldest = waits.max().map_or_else(
         || "–".to_owned(),
         |(age, of)| format!("{}<br><small>{}</small>", ago(status.time_of_day, age), controller_link(of)),
     );
-    let suspended = status.controllers.iter().filter(|controller| controller.phase == ControllerPhase::Suspended);
-    let suspended = match suspended.map(|controller| controller.metrics.queue.depth()).sum() {
+    let waiting = takers().map(|of| of.metrics.queue.depth()).sum();
+    let held = match sum(|each| each.metrics.queue.depth()) - waiting {
         0 => String::new(),
-        depth => format!("<br><small>{} suspended</small>", size(depth)),
+        held => format!("<br><small>and {} held: their controller takes no keys now</small>", size(held)),
     };
-    let depth = sum(|each| each.metrics.queue.depth());
     let active = sum(|each| each.metrics.runs.active);
-    let of_pool = size(active) + &pool(data);
     let all_delayed = sum(|each| each.metrics.queue.delayed);
     let delayed = size(all_delayed) + &delays(all_delayed, status);
-    let own = status.sources.iter().filter(|source| source.failing_for.is_some()).count();
     let class = |count: usize, class: &'static str| if count == 0 { "none" } else { class };
     let count = |out: &mut String, name: &str, count: usize, colour: &'static str| {
         figure(out, name, size(count), class(count, colour));
     };
     out.push_str("<dl class=\"figures\">");
-    figure(out, "running", of_pool, class(active, ""));
-    figure(out, "waiting", size(depth) + &suspended + &peaks(data), class(depth, ""));
-    figure(out, "oldest wait", oldest, class(depth, ""));
+    figure(out, "running", pool(active, data), class(active, ""));
+    figure(out, "waiting", size(waiting) + &peaks(waiting, data) + &held, class(waiting, ""));
+    figure(out, "oldest wait", oldest, class(waiting, ""));
     figure(out, "delayed", delayed, class(all_delayed, ""));
     count(out, "failing", sum(|each| each.metrics.failing), "warn");
     count(out, "parked", sum(|each| each.metrics.parked), "bad");
     count(out, "overdue", sum(|each| each.running.iter().filter(|run| run.overdue).count()), "bad");
-    count(out, "sources failing", sum(|each| each.metrics.failing_sources) + own, "bad");
+    count(out, "sources failing", failing_sources(status), "bad");
     out.push_str("</dl>");
+}
+
+fn failing_sources(status: &ManagerStatus) -> usize {
+    let own = status.sources.iter().filter(|source| source.failing_for.is_some()).count();
+    own + status.controllers.iter().map(|of| of.metrics.failing_sources).sum::<usize>()
 }
 
 /// Describes the delayed keys: retries of failed keys, and all others.
@@ -181,45 +177,45 @@ fn delays(delayed: usize, status: &ManagerStatus) -> String {
     }
 }
 
-/// Describes the threads of the pool, and how busy they were.
-fn pool(data: &PageData<'_>) -> String {
+/// Returns the number of active runs and of threads, and how busy the threads were. A hung run does not count if
+/// another thread has taken the place of its thread.
+fn pool(active: usize, data: &PageData<'_>) -> String {
     let status = data.status;
     let overdue = status.controllers.iter().flat_map(|of| &of.running).filter(|run| run.overdue).count();
-    let extra = timeline::extra_threads(data).min(overdue);
-    let extra_words = match (overdue, extra) {
-        (0, _) => String::new(),
-        (_, 0) => format!(", {} hung", size(overdue)),
-        (1, _) => ", plus 1 in place of a hung one; the hung run counts".to_owned(),
-        _ => format!(", plus {} in place of {} hung ones; the hung runs count", size(extra), size(overdue)),
+    let replaced = timeline::extra_threads(data).min(overdue);
+    let hung = match (overdue - replaced, replaced) {
+        (0, 0) => String::new(),
+        (hung, 0) => format!(", {} of them hung", size(hung)),
+        (0, 1) => "; 1 hung run does not count: another thread replaces its own".to_owned(),
+        (0, _) => format!("; {} hung runs do not count: other threads replace theirs", size(replaced)),
+        (hung, _) => format!(", {} of them hung; {} more do not count", size(hung), size(replaced)),
     };
-    let all = status.controllers.iter().map(|of| of.name.as_str());
-    let past = data.history.of_all(all, Past::FiveMinutes);
+    let past = data.history.of_all(Past::FiveMinutes);
     let [last, _] = past.two_minutes();
-    let busy = if last.len() < PER_MINUTE { None } else { busy(last, status.threads + extra) };
-    let busy = busy.map(|percent| format!("<br><small>busy {percent:.0} % of the last minute</small>"));
-    format!("<br><small>of a pool of {} threads{extra_words}</small>{}", size(status.threads), busy.unwrap_or_default())
+    let busy = if last.len() < PER_MINUTE { None } else { busy(last, status.threads, replaced) };
+    let busy = busy.map(|percent| format!("<br><small>busy {percent:.0} % of the last 60 s</small>"));
+    let (active, threads) = (size(active.saturating_sub(replaced)), size(status.threads));
+    format!("{active}<br><small>of a pool of {threads} threads{hung}</small>{}", busy.unwrap_or_default())
 }
 
-/// Returns how much of the time of these samples the threads ran keys, in percent. `None` without threads.
+/// Returns how much of the time of these samples the threads ran keys, in percent, without this number of hung runs.
+/// `None` without threads.
 #[expect(clippy::cast_precision_loss, reason = "a ratio, shown with two digits")]
-fn busy(samples: &[HistorySample], threads: usize) -> Option<f64> {
-    let active: f64 = samples.iter().map(|sample| sample.active).sum();
+fn busy(samples: &[HistorySample], threads: usize, hung: usize) -> Option<f64> {
+    let active: f64 = samples.iter().map(|sample| (sample.active - hung as f64).max(0.0)).sum();
     let all = (samples.len() * threads) as f64;
     (all > 0.0).then(|| (active * 100.0 / all).min(100.0))
 }
 
-/// Compares the largest number of waiting keys in the last minute with that of the minute before, without suspended
-/// controllers.
-fn peaks(data: &PageData<'_>) -> String {
-    let active = || data.status.controllers.iter().filter(|of| of.phase != ControllerPhase::Suspended);
-    let depth: usize = active().map(|of| of.metrics.queue.depth()).sum();
-    let past = data.history.of_all(active().map(|of| of.name.as_str()), Past::FiveMinutes);
-    let peak = |samples: &[HistorySample]| samples.iter().map(|sample| sample.depth).max();
+/// Compares the largest number of waiting keys in the last minute with that of the minute before.
+fn peaks(waiting: usize, data: &PageData<'_>) -> String {
+    let past = data.history.of_all(Past::FiveMinutes);
+    let peak = |samples: &[HistorySample]| samples.iter().map(|sample| sample.waiting).max();
     let [last, before] = past.two_minutes().map(peak);
-    let last = last.unwrap_or_default().max(depth);
+    let last = last.unwrap_or_default().max(waiting);
     match before {
         Some(before) if (last, before) != (0, 0) => {
-            format!("<br><small>peak {} in the last minute, {} before</small>", size(last), size(before))
+            format!("<br><small>peak {} in the last 60 s, {} in the 60 s before</small>", size(last), size(before))
         }
         _ => String::new(),
     }
@@ -231,8 +227,14 @@ pub(super) fn hour(out: &mut String, data: &PageData<'_>) {
     if status.controllers.is_empty() {
         return;
     }
-    let past = data.history.of_all(status.controllers.iter().map(|of| of.name.as_str()), Past::Hour);
-    let waiting =
-        if status.controllers.len() == 1 { "peak of waiting keys" } else { "sum of the peaks of waiting keys" };
-    controller_page::hour(out, &past, waiting, status.threads);
+    let past = data.history.of_all(Past::Hour).without_held();
+    let holds = status.controllers.iter().any(|of| of.phase != ControllerPhase::Running);
+    let waiting = if holds { "peak of waiting keys, without held ones" } else { "peak of waiting keys" };
+    controller_page::hour(
+        out,
+        &past,
+        waiting,
+        &format!("active runs, of {} threads", size(status.threads)),
+        status.threads,
+    );
 }

@@ -8,7 +8,6 @@ use super::clock_times::lasts;
 use super::data::{ChipColour, PageData, cell, chip, controller_link, heading, key_link, row_name, table};
 use super::escape::{line, name, short_key};
 use super::units::{date, span, time_of_day};
-use crate::status::RecentRun;
 use homeostat::controller::{ActiveRun, ControllerStatus};
 
 /// The time span of the timeline.
@@ -122,13 +121,15 @@ fn drawing(out: &mut String, data: &PageData<'_>) {
 /// Names the controllers that had more runs than are kept.
 fn forgotten(out: &mut String, data: &PageData<'_>) {
     for controller in &data.status.controllers {
-        let runs = data.history.runs.of(&controller.name);
-        let mut others = runs.iter().filter(|run| run.outcome.error().is_none());
-        let Some(first) = others.next().filter(|_| others.count() + 1 >= RecentRun::MOST) else { continue };
-        let kept = data.now().saturating_duration_since(first.started);
+        let Some(since) = data.history.runs.complete_since(&controller.name) else { continue };
+        let kept = data.now().saturating_duration_since(since);
         if kept < SHOWN {
             let name = line(&controller.name);
-            let _ = write!(out, "<p class=\"calm\">{name}: only runs of the last {} are kept.</p>", span(kept));
+            let _ = write!(
+                out,
+                "<p class=\"calm\">{name}: all runs of the last {} are kept, and some older ones.</p>",
+                span(kept)
+            );
         }
     }
 }

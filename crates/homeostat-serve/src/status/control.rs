@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use homeostat::manager::Manager;
-use homeostat::queue::{Enqueue, Key, Reasons};
+use homeostat::queue::{Enqueue, EnqueueOutcome, Key, Reasons};
 use homeostat::run::GateKey;
 
 /// An action on a key, or on all keys of a controller.
@@ -73,7 +73,11 @@ impl Controls {
                 let Ok(handle) = manager.controller::<K>(&controller) else { return false };
                 match action {
                     UserAction::Retry => {
-                        handle.queue().because(Reasons::MANUAL).reschedule(key.clone(), Duration::ZERO);
+                        let queue = handle.queue().because(Reasons::MANUAL);
+                        // If an active run fails, its backoff would replace a rescheduled run.
+                        if queue.reschedule(key.clone(), Duration::ZERO) == EnqueueOutcome::Rerun {
+                            queue.enqueue_now(key.clone());
+                        }
                     }
                     UserAction::Suspend => handle.suspend(key.clone()),
                     UserAction::Resume => handle.resume(&key),

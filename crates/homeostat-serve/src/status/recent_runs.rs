@@ -36,7 +36,7 @@ impl RecentRun {
     /// The number of runs without failure that the log of a controller keeps.
     pub(crate) const MOST: usize = 512;
 
-    /// The number of failed runs that it keeps.
+    /// The number of failed runs that it keeps, together with the successes that followed them.
     pub(crate) const MOST_FAILED: usize = 256;
 
     /// The number of keys whose first and last failures it keeps.
@@ -149,6 +149,12 @@ impl RunLogs {
         log.map(|log| log.list()).unwrap_or_default()
     }
 
+    /// Returns the time since which the log of a controller has all runs. `None` if it has all since its begin.
+    pub(crate) fn complete_since(&self, controller: &str) -> Option<Instant> {
+        let log = self.logs.lock().get(controller).cloned()?;
+        *log.complete_since.lock()
+    }
+
     /// Forgets the controllers for which `is_known` returns false.
     pub(crate) fn retain(&self, is_known: impl Fn(&str) -> bool) {
         // The keys are dropped without the lock.
@@ -178,6 +184,9 @@ struct KeyFailures {
 #[derive(Default)]
 struct RunLog {
     controls: OnceLock<Arc<Controls>>,
+    /// The end of the last run that was dropped.
+    complete_since: Mutex<Option<Instant>>,
+    /// The failed runs. The first success after a failure is among them: as long as the failure is known, so is its end.
     failed: Mutex<VecDeque<Arc<RecentRun>>>,
     /// By the key's text: a noisy key must not displace the failures of others.
     failing: Mutex<BTreeMap<String, KeyFailures>>,
@@ -220,22 +229,24 @@ impl RunLog {
         let before = self.failing.lock().get(&recent.key).map_or(0, |of| of.last.attempt);
         recent.attempt = recent.attempt.max(before.saturating_add(1));
         let recent = Arc::new(recent);
-        self.note(&recent);
-        let (kept, most) = match recent.outcome.error() {
-            Some(_) => (&self.failed, RecentRun::MOST_FAILED),
-            None => (&self.others, RecentRun::MOST),
+        let (kept, most) = match (recent.outcome.error(), self.note(&recent)) {
+            (None, false) => (&self.others, RecentRun::MOST),
+            _ => (&self.failed, RecentRun::MOST_FAILED),
         };
         let mut kept = kept.lock();
         let oldest = if kept.len() < most { None } else { kept.pop_front() };
         kept.push_back(recent);
         drop(kept);
-        drop(oldest);
+        if let Some(end) = oldest.and_then(|oldest| oldest.ended()) {
+            let mut since = self.complete_since.lock();
+            *since = (*since).max(Some(end));
+        }
     }
 
-    /// Keeps the first and the last failure of a key, until it succeeds.
-    fn note(&self, run: &Arc<RecentRun>) {
+    /// Keeps the first and the last failure of a key, until it succeeds. Returns whether the key had failed before.
+    fn note(&self, run: &Arc<RecentRun>) -> bool {
         if run.outcome.error().is_none() && !run.is_success() {
-            return;
+            return false;
         }
         let mut failing = self.failing.lock();
         // Removed runs are dropped without the lock.
@@ -252,7 +263,8 @@ impl RunLog {
             }
         }
         drop(failing);
-        drop((before, forgotten));
+        drop(forgotten);
+        before.is_some()
     }
 }
 
@@ -268,25 +280,53 @@ mod tests {
     /// A key that always fails.
     const BAD: usize = usize::MAX - 1;
 
+    fn run(key: &str, attempt: u32, outcome: RunOutcome, started: Instant) -> RecentRun {
+        RecentRun {
+            key: key.to_owned(),
+            key_state: Box::new(|| KeyState::Idle),
+            control: None,
+            reasons: Reasons::MANUAL,
+            attempt,
+            queued_for: Duration::ZERO,
+            started,
+            took: Duration::ZERO,
+            thread: String::new(),
+            outcome,
+            retry_after: None,
+        }
+    }
+
+    #[test]
+    fn the_success_after_a_failure_is_kept_as_long_as_the_failure() {
+        let (log, clock) = (RunLog::default(), ManualClock::new());
+        let add = |key: &str, outcome: RunOutcome| {
+            clock.advance(Duration::from_secs(1));
+            log.add_recent(run(key, 1, outcome, clock.clock().now()));
+        };
+        let of = |key: &str| log.list().iter().filter(|run| run.key == key).map(|run| run.result()).collect::<Vec<_>>();
+        add("well", RunOutcome::Failed("no answer".into()));
+        add("well", RunOutcome::Succeeded);
+        for number in 0..RecentRun::MOST {
+            add(&number.to_string(), RunOutcome::Succeeded);
+        }
+        assert_eq!((of("well"), *log.complete_since.lock()), (vec!["parked".to_owned(), "succeeded".to_owned()], None));
+        add("last", RunOutcome::Succeeded);
+        assert_eq!(of("0"), Vec::<String>::new());
+        let age = clock.clock().now() - log.complete_since.lock().unwrap();
+        assert_eq!(usize::try_from(age.as_secs()).unwrap(), RecentRun::MOST);
+        for number in 1..RecentRun::MOST_FAILED {
+            add(&format!("bad-{number}"), RunOutcome::Failed("no answer".into()));
+        }
+        assert_eq!(of("well"), ["succeeded"], "the failure has gone first");
+    }
+
     #[test]
     fn the_first_and_the_last_failure_of_each_failing_key_are_kept_and_listed_once() {
         let log = RunLog::default();
         let clock = ManualClock::new();
         let add = |key: &str, attempt: u32, outcome: RunOutcome| {
             clock.advance(Duration::from_secs(1));
-            log.add_recent(RecentRun {
-                key: key.to_owned(),
-                key_state: Box::new(|| KeyState::Idle),
-                control: None,
-                reasons: Reasons::MANUAL,
-                attempt,
-                queued_for: Duration::ZERO,
-                started: clock.clock().now(),
-                took: Duration::ZERO,
-                thread: String::new(),
-                outcome,
-                retry_after: None,
-            });
+            log.add_recent(run(key, attempt, outcome, clock.clock().now()));
         };
         let failed = || RunOutcome::Failed("no answer".into());
         add("quiet", 1, failed());
@@ -299,7 +339,8 @@ mod tests {
         let of = |key: &str| log.list().iter().filter(|run| run.key == key).map(|run| run.attempt).collect::<Vec<_>>();
         assert_eq!((of("quiet"), of("well")), (vec![1, 2], vec![2]));
         let noisy = of("noisy");
-        assert_eq!((noisy[0], noisy[1], noisy.len()), (1, 46, RecentRun::MOST_FAILED));
+        // The success of `well` is among them.
+        assert_eq!((noisy[0], noisy[1], noisy.len()), (1, 47, RecentRun::MOST_FAILED - 1));
         for number in 0..RecentRun::MOST_FAILING {
             add(&number.to_string(), 1, failed());
         }

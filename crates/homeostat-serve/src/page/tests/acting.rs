@@ -141,6 +141,7 @@ fn an_action_is_logged_with_its_user_and_client() {
 fn a_message_tells_the_action_and_its_user_for_a_short_time() {
     let program = program();
     program.run("bad");
+    program.clock.advance(Duration::from_secs(1));
     let after_resume = "requested a run of this key: it begins after resume";
     for (page, action, words) in [
         (KEY, "suspend", "<b>Done.</b> <bdi>ada</bdi> suspended this key: no run starts before its resume"),
@@ -170,16 +171,16 @@ fn a_message_tells_the_action_and_its_user_for_a_short_time() {
         assert!(!program.get("/").1.contains("class=\"notice\""), "only the page of the target tells it");
     }
     drop(act(&program, KEY, "retry"));
-    let ended = "<b>Still failing.</b> <bdi>ada</bdi> requested a run of this key: it failed at <time";
+    let ended = "<b>Still failing.</b> <bdi>ada</bdi> requested a run of this key: it ran at <time";
     until("the page tells the end of the run", || program.get(KEY).1.contains(ended));
     program.clock.advance(Duration::from_secs(5));
     let page = visible(&program.get(KEY).1);
-    assert!(page.contains("it failed at 00:00:00 UTC requested at 00:00:00 UTC"), "{page}");
+    assert!(page.contains("it ran at 00:00:01 UTC and failed requested at 00:00:01 UTC"), "{page}");
     drop(act(&program, KEY, "suspend"));
     drop(act(&program, KEY, "resume"));
     let page = visible(&program.get(KEY).1);
     assert!(
-        page.contains("Done. ada resumed this key: it runs in 35 s at 00:00:40 UTC requested at 00:00:05"),
+        page.contains("Done. ada resumed this key: it runs in 35 s at 00:00:41 UTC requested at 00:00:06"),
         "{page}"
     );
     program.clock.advance(Duration::from_secs(20));

@@ -108,7 +108,7 @@ fn figures_say_what_they_are_made_of() {
 }
 
 #[test]
-fn the_peak_of_waiting_keys_is_compared_with_the_minute_before_without_suspended_controllers() {
+fn the_peak_of_waiting_keys_is_compared_with_the_minute_before_and_held_keys_are_counted_apart() {
     let program = Program::started();
     let waiting = |program: &Program| between(&program.get("/").1, "<dt>waiting</dt>", "</div>").to_owned();
     let past = || program.pages.history.of("v<m>", Past::FiveMinutes);
@@ -137,23 +137,32 @@ fn the_peak_of_waiting_keys_is_compared_with_the_minute_before_without_suspended
         sample(number);
     }
     sample(13);
-    assert!(waiting(&program).contains("<small>peak 3 in the last minute, 0 before</small>"), "{}", waiting(&program));
+    assert!(
+        waiting(&program).contains("<small>peak 3 in the last 60 s, 0 in the 60 s before</small>"),
+        "{}",
+        waiting(&program)
+    );
     (14..=26).for_each(sample);
     keys.enqueue(5);
-    assert!(waiting(&program).contains("<small>peak 4 in the last minute, 3 before</small>"), "{}", waiting(&program));
+    assert!(
+        waiting(&program).contains("<small>peak 4 in the last 60 s, 3 in the 60 s before</small>"),
+        "{}",
+        waiting(&program)
+    );
     let page = program.get("/").1;
     let running = between(&page, "<dt>running</dt>", "</div>");
     assert!(
-        running.ends_with("<small>of a pool of 2 threads</small><br><small>busy 100 % of the last minute</small></dd>")
+        running.ends_with("<small>of a pool of 2 threads</small><br><small>busy 100 % of the last 60 s</small></dd>")
     );
     let hour = between(&page, "id=\"hour\"", "</section>");
-    for part in
-        ["sum of the peaks of waiting keys <small>last minute 3, most 3 at", "active runs, of 2 <small>last minute 2.0"]
-    {
+    for part in [">peak of waiting keys <small>newest 3, most 3 at", "active runs, of 2 threads <small>newest 2.0"] {
         assert!(hour.contains(part), "{part}: {hour}");
     }
     keys.suspend_all();
-    assert!(!waiting(&program).contains("peak"), "{}", waiting(&program));
+    assert!(waiting(&program).contains(">0<") && waiting(&program).contains("and 4 held"), "{}", waiting(&program));
+    (27..=38).for_each(sample);
+    assert!(waiting(&program).contains("peak 0 in the last 60 s, 3 in"), "{}", waiting(&program));
+    assert!(program.get("/").1.contains("peak of waiting keys, without held ones"));
 }
 
 #[test]
@@ -165,9 +174,9 @@ fn an_extra_thread_in_place_of_a_hung_one_is_named() {
     program.clock.advance(Duration::from_secs(20));
     until("the run is overdue", || stuck.status().running.iter().any(|run| run.overdue));
     let of_pool = || between(&program.get("/").1, "<dt>running</dt>", "</div>").to_owned();
-    assert!(of_pool().contains("of a pool of 2 threads, 1 hung</small>"), "{}", of_pool());
+    assert!(of_pool().contains("of a pool of 2 threads, 1 of them hung</small>"), "{}", of_pool());
     program.run("fine");
-    let plus = "of a pool of 2 threads, plus 1 in place of a hung one; the hung run counts</small>";
+    let plus = "of a pool of 2 threads; 1 hung run does not count: another thread replaces its own</small>";
     until("the run is recorded", || of_pool().contains(plus));
     drop(end);
 }
@@ -202,7 +211,7 @@ fn the_metrics_for_alerts_exist_and_the_page_names_versions() {
     let [page, metrics] = ["/", "/metrics"].map(|path| program.get(path).1);
     for [word, metric, condition] in ALERTS {
         // There is no server and no elector.
-        let is_shown = !["server errors", "leads"].contains(&word);
+        let is_shown = !["server errors", "refused logins", "leads"].contains(&word);
         assert_eq!(page.contains(&format!("<code class=\"key\">{metric}</code>")), is_shown, "{metric}");
         let named = condition.split(' ').filter(|part| part.contains('_')).chain([metric]);
         for name in named.filter(|_| is_shown) {

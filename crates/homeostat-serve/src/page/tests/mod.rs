@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test, or its helper, that cannot continue has failed")]
 
 mod acting;
+mod following;
 mod handling;
 mod home;
 mod places;

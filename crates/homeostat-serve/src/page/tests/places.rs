@@ -200,8 +200,8 @@ fn charts_have_their_values_and_clock_times() {
     }
     let page = program.get("/controllers/v%3Cm%3E").1;
     for part in [
-        "peak of waiting keys <small>last minute 0, most 0 at 00:01</small>",
-        "runs per second <small>last minute 0.1, most 0.1 at 00:01</small>",
+        "peak of waiting keys <small>newest 0, most 0 at 00:01</small>",
+        "runs per second <small>newest 0.1, most 0.1 at 00:01</small>",
         "<div class=\"axis\"><span>1969-12-31 23:01</span><span>00:01 UTC</span></div>",
     ] {
         assert!(page.contains(part), "{part}: {page}");
