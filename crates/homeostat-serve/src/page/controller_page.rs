@@ -161,8 +161,12 @@ fn figures(out: &mut String, controller: &ControllerStatus, data: &PageData<'_>)
     let class = |count: usize, class: &'static str| if count == 0 { "none" } else { class };
     let (runs, errors) = (metrics.runs.runs(), metrics.runs.errors());
     out.push_str("<dl class=\"figures\">");
-    let running =
-        format!("{}<small> of {}</small>", size(metrics.runs.active), size(metrics.max_concurrent_reconciles));
+    let hung = match controller.running.iter().filter(|run| run.overdue).count() {
+        0 => String::new(),
+        hung => format!("<br><small>{} of them hung</small>", size(hung)),
+    };
+    let (active, most) = (size(metrics.runs.active), size(metrics.max_concurrent_reconciles));
+    let running = format!("{active}<small> of {most}</small>{hung}");
     figure(out, "running", running, "");
     figure(out, "waiting", size(metrics.queue.depth()), class(metrics.queue.depth(), ""));
     figure(out, "delayed", size(metrics.queue.delayed), class(metrics.queue.delayed, ""));

@@ -12,7 +12,7 @@ const SCRIPT: &str = include_str!("page.js");
 
 /// The policy allows only this style and this script, by their hashes. A test computes the hashes.
 const POLICY: &str = "default-src 'none'; \
-    style-src 'sha256-WqenezaDCFclZxcCcn1X+dqyKsZdPBHh5RO0cZBxWIw='; \
+    style-src 'sha256-zb0a3LU5w9RpLms8CokxcvJuF8k0+yKVwXiX5QJPCmg='; \
     script-src 'sha256-Lc7AYnyBc0Qu4Is73KYMA/UdIeE955jG1jGjpK/PPbE='; \
     connect-src 'self'; img-src data:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
 

@@ -158,7 +158,9 @@ fn a_stuck_controller_has_a_red_chip_beside_its_phase() {
         page.contains("<small>of a pool of 2 threads, 1 of them hung</small>"),
         "no thread has taken its place: {page}"
     );
-    for page in [page, program.get("/controllers/stuck").1] {
+    let of_controller = program.get("/controllers/stuck").1;
+    assert!(of_controller.contains(">1<small> of 1</small><br><small>1 of them hung</small></dd>"), "{of_controller}");
+    for page in [page, of_controller] {
         let reason = page.split("<li><b>not live</b> ").nth(1).expect(&page);
         assert!(reason.starts_with("<a class=\"name\" href=\"/controllers/stuck\">"), "{reason}");
     }
