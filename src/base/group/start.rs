@@ -138,7 +138,7 @@ impl ThreadGroup {
 
     /// Cancels a token, and runs its callbacks, which are user code, on a thread of their own: the caller may be a
     /// manager, which must be able to give up. In a simulation, runs them now.
-    pub(crate) fn cancel_aside(self: &Arc<Self>, token: &CancellationToken) {
+    pub fn cancel_aside(self: &Arc<Self>, token: &CancellationToken) {
         self.call_aside(self.clock.scheduler().is_some(), format!("{}-callbacks", self.name), || token.begin_cancel());
     }
 

@@ -232,9 +232,10 @@ impl<T: Object> ObjectWatch<T> {
         log::info!(source; "{source}: the watch starts");
         // The streams of a local client need no deadline.
         let watchdog = (!is_local).then(|| driver::report_overruns(Arc::clone(watch.source_state())));
+        let own = Arc::clone(&group);
         let on_stop = move || {
             push.stop();
-            stop.cancel();
+            own.cancel_aside(&stop);
         };
         let handle = group.start_one(&threads, driver, event, watchdog, on_stop)?;
         Ok(Running::new(watch, handle, Duration::MAX))

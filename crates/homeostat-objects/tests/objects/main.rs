@@ -36,3 +36,4 @@ mod tracker;
 mod waits;
 mod watch;
 mod watch_remote;
+mod watch_stop;

@@ -51,6 +51,8 @@ impl Acceptor {
             }
             self.roster.reap();
         }
+        // Callbacks of clients are user code. The caller of the stop may be a manager, which must be able to give up.
+        self.shared.registry.cancel_streams();
     }
 
     fn accept(&self, listener: &TcpListener) -> io::Result<()> {

@@ -157,10 +157,14 @@ impl ConnectionRegistry {
         self.stopping.load(SeqCst)
     }
 
-    /// Ends all connections that wait for their client, and cancels all streams.
+    /// Ends all connections that wait for their client. The thread that accepts connections then cancels all streams.
     pub(crate) fn stop(&self) {
         self.stopping.store(true, SeqCst);
         self.end(|phase| phase == ConnectionPhase::Reads);
+    }
+
+    /// Cancels all streams, and waits for the callbacks of their clients.
+    pub(super) fn cancel_streams(&self) {
         self.stop.cancel();
     }
 

@@ -135,6 +135,35 @@ fn an_abort_ends_the_connection_of_a_running_handler() {
 }
 
 #[test]
+fn a_stop_does_not_wait_for_a_callback_of_a_stream() {
+    let (release, released) = channel::<()>();
+    let released = Arc::new(crate::sync::Mutex::new(released));
+    let answer = move |_: &IncomingRequest| {
+        let released = Arc::clone(&released);
+        stream(move |sink, token| {
+            // It ends with the sender.
+            token
+                .on_cancel(move || {
+                    let _ended = released.lock().recv();
+                })
+                .detach();
+            sink.send(b"hello")?;
+            token.wait();
+            Ok(())
+        })
+    };
+    let mut server = start(|builder| builder, answer);
+    let mut client = RawClient::with(&server, get("/watch"));
+    client.head();
+    server.stop();
+    // One of the server's threads runs the callback.
+    let still = server.join_timeout(Duration::from_millis(100)).unwrap_err();
+    assert!(still.still_running().iter().any(|name| name.starts_with("serve-")), "{still}");
+    drop(release);
+    server.join_timeout(LONG).unwrap();
+}
+
+#[test]
 fn a_manager_stops_its_server() {
     let (server, ended) = waiting(|builder| builder.name("door"));
     let address = server.addresses()[0];
