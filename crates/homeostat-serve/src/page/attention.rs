@@ -331,9 +331,14 @@ fn of_group(controller: &ControllerStatus, keys: &[&FailedKey<String>], data: &P
     let next = keys.iter().min_by_key(|failed| failed.next_try).copied().unwrap_or(keys[0]);
     let name = &controller.name;
     let links: Vec<_> = keys.iter().take(MOST_LINKS).map(|failed| key_link(name, &failed.key)).collect();
+    let all = format!(
+        "<a href=\"{}?all=1#keys\">all {} with tries and next try</a> ",
+        path(&["controllers", name]),
+        size(keys.len())
+    );
     let more = match keys.len().saturating_sub(MOST_LINKS) {
         0 => String::new(),
-        more => format!(" <a href=\"{}?all=1#keys\">and {} more</a>", path(&["controllers", name]), size(more)),
+        more => format!(" and {} more", size(more)),
     };
     let id = format!("group {name} {} {}", next.parked, next.error);
     let of_next = of_key(controller, next, data);
@@ -343,7 +348,7 @@ fn of_group(controller: &ControllerStatus, keys: &[&FailedKey<String>], data: &P
         next: (class, if is_time { format!("first {text}") } else { text }),
         count: keys.len(),
         subject: format!(
-            "<details data-id=\"{}\"><summary>{} keys</summary>{}{more}</details>",
+            "<details data-id=\"{}\"><summary>{} keys</summary>{all}{}{more}</details>",
             line(&id),
             size(keys.len()),
             links.join(" ")

@@ -70,7 +70,9 @@ pub(super) fn live_part(
     let times = (data.now(), data.status.time_of_day);
     actions::notice(data.past, &mut out, data.now(), &target, |past| effect(past, controller, data));
     let texts = allowed.iter().filter_map(|action| Some((*action, text(*action, controller)?)));
-    buttons(&mut out, &target, rights, &texts.collect::<Vec<_>>());
+    let texts: Vec<_> = texts.collect();
+    let texts: Vec<_> = texts.iter().map(|(action, text)| (*action, text.as_str())).collect();
+    buttons(&mut out, &target, rights, &texts);
     figures(&mut out, controller, data);
     let past = data.history.of(&controller.name, Past::Hour);
     let most = controller.metrics.max_concurrent_reconciles;
@@ -122,7 +124,14 @@ fn retry_effect(past: &PastAction, controller: &ControllerStatus, data: &PageDat
     if parts.is_empty() {
         parts.push("no key waits for its run".to_owned());
     }
-    (if waiting.is_empty() && held.is_empty() { "Done." } else { "Queued." }, parts.join("; "))
+    let has_ended = ended.words().is_some();
+    let word = match (waiting.is_empty(), held.is_empty()) {
+        (true, true) => "Done.",
+        (true, false) if has_ended => "Done, except for suspended keys.",
+        _ if has_ended => "Begun.",
+        _ => "Queued.",
+    };
+    (word, parts.join("; "))
 }
 
 /// Describes how many runs the page knows. `shown` is the remark of their list.
@@ -135,13 +144,28 @@ fn kept(metrics: &ControllerMetrics, shown: &str) -> String {
 }
 
 /// Returns the text of a button. `None` if the action changes nothing now.
-fn text(action: UserAction, controller: &ControllerStatus) -> Option<&'static str> {
+fn text(action: UserAction, controller: &ControllerStatus) -> Option<String> {
     let is_suspended = controller.phase == ControllerPhase::Suspended;
     match action {
-        UserAction::Retry if controller.metrics.failing + controller.metrics.parked == 0 => None,
-        UserAction::Retry => Some("Retry all failed keys now"),
-        UserAction::Suspend => (!is_suspended).then_some("Suspend the controller"),
-        UserAction::Resume => is_suspended.then_some("Resume the controller"),
+        UserAction::Retry => retry_text(controller),
+        UserAction::Suspend => (!is_suspended).then(|| "Suspend the controller".to_owned()),
+        UserAction::Resume => is_suspended.then(|| "Resume the controller".to_owned()),
+    }
+}
+
+/// Returns the text of the button that retries all failed keys: it says which ones are among them.
+fn retry_text(controller: &ControllerStatus) -> Option<String> {
+    let ControllerMetrics { failing, parked, .. } = controller.metrics;
+    let failed = controller.failing.iter().chain(&controller.parked);
+    let suspended = failed.filter(|of| is_suspended(controller, &of.key)).count();
+    let part = |count: usize, words: &str| (count > 0).then(|| format!("{} {words}", size(count)));
+    let parts = [part(parked, "parked"), part(suspended, "suspended, after resume")];
+    let parts = parts.into_iter().flatten().collect::<Vec<_>>().join(", ");
+    let among = if parts.is_empty() { parts } else { format!(" ({parts})") };
+    match failing + parked {
+        0 => None,
+        1 => Some(format!("Retry the failed key now{among}")),
+        all => Some(format!("Retry all {} failed keys now{among}", size(all))),
     }
 }
 
@@ -163,7 +187,8 @@ fn figures(out: &mut String, controller: &ControllerStatus, data: &PageData<'_>)
     out.push_str("<dl class=\"figures\">");
     let hung = match controller.running.iter().filter(|run| run.overdue).count() {
         0 => String::new(),
-        hung => format!("<br><small>{} of them hung</small>", size(hung)),
+        1 => "<br><small>1 of them hung: it keeps its place until it ends</small>".to_owned(),
+        hung => format!("<br><small>{} of them hung: they keep their places until they end</small>", size(hung)),
     };
     let (active, most) = (size(metrics.runs.active), size(metrics.max_concurrent_reconciles));
     let running = format!("{active}<small> of {most}</small>{hung}");
@@ -213,7 +238,7 @@ fn figures(out: &mut String, controller: &ControllerStatus, data: &PageData<'_>)
     fact("Errors", all);
     let late = [
         ("ended soon after the deadline", metrics.runs.timeouts),
-        ("ran on after the deadline", metrics.runs.overruns),
+        ("did not end at the deadline", metrics.runs.overruns),
     ];
     let late = late.iter().filter(|(_, of)| *of > 0).map(|(what, of)| format!("{} {what}", count(*of)));
     let late = late.collect::<Vec<_>>().join(", ");
@@ -243,10 +268,12 @@ pub(super) fn hour(out: &mut String, past: &PastSamples, waiting: &str, active_r
     // A full column is a controller at its limit.
     let active = area(samples, |sample| sample.active, limit_of(limit), "mean number of active runs of each minute");
     out.push_str("<div class=\"hour\">");
-    chart(out, waiting, past, |sample| Some(depth_of(sample)), |most| format!("{most:.0}"), &depth);
-    chart(out, "runs per second", past, |sample| Some(sample.runs), rate, &runs);
-    chart(out, "mean run time", past, run_time_of, times, &run_times);
-    chart(out, active_runs, past, |sample| Some(sample.active), |most| format!("{most:.1}"), &active);
+    chart(out, (waiting, ""), past, |sample| Some(depth_of(sample)), |most| format!("{most:.0}"), &depth);
+    let errors = samples.last().map(|sample| rate(sample.errors)).unwrap_or_default();
+    let failed = format!("; failed, in red: newest {errors}");
+    chart(out, ("runs per second", &failed), past, |sample| Some(sample.runs), rate, &runs);
+    chart(out, ("mean run time", ""), past, run_time_of, times, &run_times);
+    chart(out, (active_runs, ""), past, |sample| Some(sample.active), |most| format!("{most:.1}"), &active);
     out.push_str("</div></section>");
 }
 
@@ -255,10 +282,10 @@ fn limit_of(most: usize) -> f64 {
     most as f64
 }
 
-/// Adds a chart with its last and its largest value.
+/// Adds a chart with its title, its last and its largest value, and a remark.
 fn chart(
     out: &mut String,
-    title: &str,
+    (title, remark): (&str, &str),
     past: &PastSamples,
     of: impl Fn(&HistorySample) -> Option<f64>,
     show: impl Fn(f64) -> String,
@@ -275,7 +302,7 @@ fn chart(
     let axis = axis.unwrap_or_default();
     let _ = write!(
         out,
-        "<figure><figcaption>{title} <small>{values}</small></figcaption>{chart}<div class=\"axis\">{axis}</div></figure>"
+        "<figure><figcaption>{title} <small>{values}{remark}</small></figcaption>{chart}<div class=\"axis\">{axis}</div></figure>"
     );
 }
 

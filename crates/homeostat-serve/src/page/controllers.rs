@@ -53,7 +53,7 @@ pub(super) fn section(out: &mut String, data: &PageData<'_>) {
         ("n", "delayed"),
         ("n", "failing"),
         ("n", "parked"),
-        ("c", "runs per second"),
+        ("c", "runs per second, failed in red"),
         ("n", "errors <small>since start</small>"),
         ("c", "run time <small>median / 99 %</small>"),
     ];
@@ -97,7 +97,7 @@ fn row(
     let last = samples.last().filter(|sample| sample.runs > 0.0);
     let last = last.map_or_else(|| "<span class=\"none\">0</span>".to_owned(), |sample| rate(sample.runs));
     let chart = bars(samples, scales.runs, "runs per second in the last 5 minutes, failed ones in red");
-    chart_cell(out, "runs per second", &last, (own.runs > 0.0).then(|| rate(own.runs)), &chart);
+    chart_cell(out, "runs per second, failed in red", &last, (own.runs > 0.0).then(|| rate(own.runs)), &chart);
     let (runs, errors) = (metrics.runs.runs(), metrics.runs.errors());
     let errors = match runs {
         0 => DASH.to_owned(),

@@ -1,16 +1,16 @@
-//! What followed the actions of people, as far as the recent runs tell.
+//! The runs that followed the actions of people, from the recent runs.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use super::clock_times::clock_time;
-use super::past_actions::{PastAction, PastActions};
+use super::past_actions::{PastAction, PastActions, SLACK};
 use super::runs::ended_as;
 use super::units::size;
 use crate::status::{RecentRun, RunLogs, UserAction};
 
-/// The keys whose runs a person requested, and whose runs have ended since.
+/// The keys that have run since a person requested their runs.
 pub(super) struct RequestedRuns {
     pub(super) recovered: HashSet<String>,
     pub(super) failed: HashSet<String>,
@@ -55,7 +55,7 @@ pub(super) fn ran(run: &RecentRun, (now, today): (Instant, SystemTime)) -> Strin
     format!("ran{at} and {}", ended_as(run))
 }
 
-/// Describes what followed an action, as HTML.
+/// Describes the runs that followed an action, as HTML.
 pub(super) fn followed(
     action: &PastAction,
     past: &PastActions,
@@ -66,6 +66,7 @@ pub(super) fn followed(
     let runs = logs.of(controller);
     let is_complete = logs.complete_since(controller).is_none_or(|since| since <= action.at);
     let unknown = if is_complete { "no run has ended since" } else { "no longer known" }.to_owned();
+    let is_first = |run: &RecentRun| is_complete || run.started.saturating_duration_since(action.at) < SLACK;
     if action.action == UserAction::Suspend
         && let Some(resume) = past.resume_of(action)
     {
@@ -76,6 +77,7 @@ pub(super) fn followed(
         Some(_) if action.action == UserAction::Retry && action.target.key.is_none() => {
             RequestedRuns::of(action, past, &runs).words().unwrap_or(unknown)
         }
-        Some(run) => format!("{}{}", if is_complete { "" } else { "later " }, ran(run, times)),
+        Some(run) if is_first(run) => ran(run, times),
+        Some(run) => format!("{} <small>earlier runs are no longer kept</small>", ran(run, times)),
     }
 }

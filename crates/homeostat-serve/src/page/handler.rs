@@ -312,7 +312,7 @@ impl StatusPages {
         let may_see_all =
             || manager.status().controllers.iter().all(|of| texts.iter().all(|text| may_see(&of.name, text)));
         let keys = if keys.is_empty() {
-            if may_see_all() { "none".to_owned() } else { String::new() }
+            if may_see_all() { "none: no controller knows a key with this name".to_owned() } else { String::new() }
         } else {
             keys.retain(|(of, key), _| may_see(of, key));
             search::states(&manager.status(), &self.history.runs, &self.past_actions, &keys)

@@ -1,5 +1,7 @@
 //! The page of one key: its state, why it ran, its last runs and its next run.
 
+mod effect;
+
 use std::fmt::Write;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -9,15 +11,12 @@ use super::actions::{self, UserRights, buttons};
 use super::active_run;
 use super::clock_times::{clock_time, happened, happens, lasts};
 use super::data::{ChipColour, chip, controller_link};
-use super::effects;
 use super::escape::{key, line, lines, name, plain, segment};
 use super::known_keys::{MOST_VISITED, visit_keys};
 use super::object_parts::object_link;
 use super::past_actions::{ActionTarget, PastAction, PastActions};
 use super::runs::{self, RunRows};
-use super::suspension::{
-    AFTER_RESUME, Suspension, after_resume_and, failed_chips, is_suspended, resume_effect, suspend_effect, when_taken,
-};
+use super::suspension::{AFTER_RESUME, Suspension, after_resume_and, failed_chips, is_suspended, when_taken};
 use super::tab::{Tab, TabLevel};
 use super::units::{ago, size, time};
 use crate::status::{BegunRun, Control, RecentRun, RunLogs, UserAction};
@@ -250,7 +249,7 @@ pub(super) fn live_part(
 ) -> String {
     let mut out = header(controller, &status.key, page_time, &status.chips(), tab);
     let target = ActionTarget::key(controller, &status.key);
-    actions::notice(past, &mut out, page_time.now, &target, |past| effect(past, status, page_time));
+    actions::notice(past, &mut out, page_time.now, &target, |past| effect::of(past, status, page_time));
     buttons(&mut out, &target, rights, allowed);
     out.push_str("<dl class=\"about\">");
     for (kind, object) in objects {
@@ -286,7 +285,7 @@ pub(super) fn unknown(controller: &str, shown: &str, key: &UnknownKey, page_time
         "It is not failing or suspended. The page knows all runs of its controller {since}; none of them is of this key."
     );
     let waits = if key.has_seen_all {
-        "It does not run or wait: no run of it is due, and it runs at its next change or request.".to_owned()
+        "It does not run or wait: no run of it is due. If it exists, it runs at its next change or request.".to_owned()
     } else {
         format!(
             "It may be waiting: this page looks at {} keys of a controller, and this one has more. A search for a part \
@@ -379,62 +378,6 @@ fn about(out: &mut String, controller: &str, status: &KeyStatus, page_time: &Pag
             let error =
                 if is_same { ", with the same error".to_owned() } else { format!("<pre>{}</pre>", lines(error)) };
             fact(title, &failure(ago, error));
-        }
-    }
-}
-
-/// Returns the effect of an action on the key, in a word and a sentence.
-fn effect(past: &PastAction, status: &KeyStatus, page_time: &PageTime<'_>) -> (&'static str, String) {
-    let ended = effects::next_run(past, &status.recent_runs);
-    let ran = |run| effects::ran(run, page_time.times());
-    match past.action {
-        UserAction::Suspend => ("Done.", suspend_effect("key", status.running.is_some().into())),
-        UserAction::Resume => {
-            let effect = match (&status.running, &status.suspension, ended) {
-                (Some(_), ..) => "resumed this key: it runs now".to_owned(),
-                (None, Some(_), _) => resume_effect("key", status.phase),
-                (None, None, Some(run)) => {
-                    format!("resumed this key: it {}; it runs {}", ran(run), next(status, page_time))
-                }
-                (None, None, None) => format!("resumed this key: it runs {}", next(status, page_time)),
-            };
-            ("Done.", effect)
-        }
-        UserAction::Retry => {
-            let (word, what) = retry_effect(past, status, ended, page_time);
-            (word, format!("requested a run of this key: {what}"))
-        }
-    }
-}
-
-/// Returns how far a requested run of the key is, in a word and a sentence. `ended` is the first run after the request.
-fn retry_effect(
-    past: &PastAction,
-    status: &KeyStatus,
-    ended: Option<&RecentRun>,
-    page_time: &PageTime<'_>,
-) -> (&'static str, String) {
-    let since = page_time.now.saturating_duration_since(past.at);
-    if let Some(run) = ended {
-        let word = if run.outcome.error().is_some() { "Still failing." } else { "Done." };
-        return (word, format!("it {}", effects::ran(run, page_time.times())));
-    }
-    match (&status.running, status.state) {
-        // The elapsed time may have been read after `now`.
-        (Some(run), state)
-            if run.elapsed <= since
-                || (state == KeyState::Processing(PendingRerun::None)
-                    && BegunRun::active(run, page_time.now).started >= past.at) =>
-        {
-            let began = page_time.time.checked_sub(run.elapsed);
-            let at = began.map(|began| format!(" at {}", clock_time(page_time.time, began)));
-            ("Running.", format!("it began{}", at.unwrap_or_default()))
-        }
-        _ if status.suspension.is_some() => ("Queued.", "it begins after resume".to_owned()),
-        _ => {
-            let before = status.last_run().filter(|run| run.ended().is_some_and(|end| end >= past.at));
-            let before = before.map(|run| format!("the run that was active then {}; ", runs::ended_as(run)));
-            ("Queued.", format!("{}it begins {}", before.unwrap_or_default(), next(status, page_time)))
         }
     }
 }

@@ -76,7 +76,7 @@
 
   pause.addEventListener("click", () => {
     paused = !paused;
-    pause.setAttribute("aria-pressed", String(paused));
+    pause.textContent = paused ? "Continue" : "Pause";
     refresh();
   });
   document.addEventListener("visibilitychange", refresh);

@@ -51,6 +51,7 @@ use homeostat::run::BoxError;
 /// |---|---|---|
 /// | `kubernetes_healthcheck` | `name`, `type`: `livez` or `readyz` | whether a health check passes; each request runs the added checks |
 /// | `homeostat_build_info` | `version` of this library, `program_version` if it is [set](Self::version) | 1 |
+/// | `homeostat_pool_threads` | | the threads that run the keys of all controllers |
 /// | `apiserver_request_total` | `verb` (`LIST`, `WATCH`, …; `other` if the request cannot be read), `code` | replies, except failed health checks |
 /// | `homeostat_server_failed_health_checks_total` | | replies that told a failed health check |
 /// | `apiserver_longrunning_requests` | | open streams, for example watches |
@@ -259,8 +260,8 @@ impl StatusPages {
         Self { version: Some(version.into()), ..self }
     }
 
-    /// Adds a fact about the program to its section: what a person on call needs to know and the library cannot, such as
-    /// what a restart loses, or where the runbook is.
+    /// Adds a fact about the program to the section *This program*. A person on call needs it and the library does not
+    /// know it: that a restart loses the objects, or the address of the runbook.
     ///
     /// # Examples
     ///

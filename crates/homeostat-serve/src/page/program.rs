@@ -10,7 +10,7 @@ use crate::server::PageContext;
 use crate::status::LIBRARY_VERSION;
 
 /// The signs of trouble: the word on the page, the metric, and the condition of an alert.
-pub(super) const ALERTS: [[&str; 3]; 15] = [
+pub(super) const ALERTS: [[&str; 3]; 16] = [
     ["live", "kubernetes_healthcheck", "{type=\"livez\"} is 0"],
     ["ready", "kubernetes_healthcheck", "{type=\"readyz\"} is 0 for some minutes"],
     ["overdue", "homeostat_overdue_runs", "above 0"],
@@ -19,9 +19,14 @@ pub(super) const ALERTS: [[&str; 3]; 15] = [
     ["suspended controller", "homeostat_suspended", "1 for longer than the work of a person takes"],
     ["suspended key", "homeostat_suspended_keys", "above 0 for as long"],
     ["sources failing", "homeostat_source_failing_seconds", "above 300"],
-    ["waiting", "workqueue_depth", "rising for some minutes"],
+    ["waiting and held", "workqueue_depth", "rising for some minutes"],
     ["oldest wait", "workqueue_queue_duration_seconds", "the 99th percentile of the waits that have ended"],
     ["running", "controller_runtime_active_workers", "at controller_runtime_max_concurrent_reconciles all the time"],
+    [
+        "busy",
+        "homeostat_pool_threads",
+        "the sum of controller_runtime_active_workers less that of homeostat_overdue_runs stays at it",
+    ],
     ["errors", "controller_runtime_reconcile_errors_total", "the rate, by controller"],
     ["server errors", "apiserver_request_total", "the rate with {code=~\"5..\"}"],
     ["refused logins", "authentication_attempts", "the rate with {result=\"failure\"}"],
@@ -44,6 +49,8 @@ pub(super) fn section(
         let _ = write!(out, "<div><dt>{title}</dt><dd>{value}</dd></div>");
     };
     let tls = if cfg!(feature = "tls") { ", with the feature tls" } else { "" };
+    let version = data.version.map_or_else(|| "it tells no version".to_owned(), |of| format!("version {}", name(of)));
+    fact("Program", &format!("{}, {version}", name(&status.name)));
     fact("Library", &format!("homeostat {LIBRARY_VERSION}{tls}"));
     fact("Pool", &format!("{} threads run the keys of all controllers", size(status.threads)));
     let elected = if status.elected { "one process at a time leads" } else { "none: this process always runs keys" };
@@ -51,7 +58,8 @@ pub(super) fn section(
     fact(
         "Objects",
         match objects.map(|api| api.client().capabilities().local) {
-            Some(true) => "in a store of this process; its program knows whether a restart keeps it",
+            Some(true) if own.is_empty() => "in a store of this process; its program knows whether a restart keeps it",
+            Some(true) => "in a store of this process",
             Some(false) => "on a server",
             None => "none on these pages",
         },

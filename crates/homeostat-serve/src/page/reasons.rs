@@ -29,7 +29,8 @@ pub(super) fn subject(check: &CheckResult, data: &PageData<'_>) -> String {
     if controller(check, data).is_some() { controller_link(&check.name) } else { name(&check.name) }
 }
 
-/// Adds the failed checks that `is_shown` accepts, with their reasons. A check that fails in both groups is listed once.
+/// Adds the failed checks that `is_shown` accepts, with their reasons. A check that fails in both groups is listed
+/// once.
 pub(super) fn list(out: &mut String, data: &PageData<'_>, is_shown: impl Fn(&CheckResult) -> bool) {
     let PageData { live, ready, .. } = *data;
     let new = ready.iter().filter(|result| !live.contains(result));

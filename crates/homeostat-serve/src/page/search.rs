@@ -189,10 +189,14 @@ fn known_since(data: &PageData<'_>) -> String {
     let names = data.status.controllers.iter().map(|of| &of.name);
     let since = names.filter_map(|of| Some((data.history.runs.complete_since(of)?, of))).max();
     since.map_or_else(
-        || "It knows all runs since the start of these pages.".to_owned(),
+        || "It finds all keys that have run since the start of these pages.".to_owned(),
         |(since, of)| {
             let since = happened(data.status.time_of_day, data.now().saturating_duration_since(since));
-            format!("It knows all runs since {since}; the newest of {} displace older ones.", controller_link(of))
+            format!(
+                "A key that succeeded before {since} and is idle may be missing: {} runs so often that its older runs \
+                 are no longer kept. Other controllers reach further back.",
+                controller_link(of)
+            )
         },
     )
 }
@@ -270,7 +274,11 @@ fn keys(out: &mut String, data: &PageData<'_>, found: &[(&(String, String), &Key
             Some(LastError { error, recovered_from: None }) => ("why", detail(&id, error)),
             Some(LastError { error, recovered_from: Some(run) }) => (
                 "why none",
-                format!("recovered; {} ago: {}", ago(today, run.ended_ago(data.now())), detail(&id, error)),
+                format!(
+                    "failed {} ago, recovered since: {}",
+                    ago(today, run.ended_ago(data.now())),
+                    detail(&id, error)
+                ),
             ),
             None => ("why", String::new()),
         };

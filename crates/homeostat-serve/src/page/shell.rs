@@ -12,8 +12,8 @@ const SCRIPT: &str = include_str!("page.js");
 
 /// The policy allows only this style and this script, by their hashes. A test computes the hashes.
 const POLICY: &str = "default-src 'none'; \
-    style-src 'sha256-zb0a3LU5w9RpLms8CokxcvJuF8k0+yKVwXiX5QJPCmg='; \
-    script-src 'sha256-Lc7AYnyBc0Qu4Is73KYMA/UdIeE955jG1jGjpK/PPbE='; \
+    style-src 'sha256-lGpRqKCfRsY367+2lqdkCSRxDwVYQVuAAr3z1LnNZls='; \
+    script-src 'sha256-4hHdAoJzdHDuYdul4veoVzcxyEPR2Wcu0Wxoidb57no='; \
     connect-src 'self'; img-src data:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
 
 /// Returns a complete page for this user. `live` is the HTML of its changing part.

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use super::clock_times::clock_time;
 use super::data::{ChipColour, PageData, chip, controller_link, figure};
 use super::escape::name;
 use super::history::{HistorySample, PER_MINUTE, Past};
@@ -12,6 +13,9 @@ use crate::api::KindCount;
 use crate::status::{CheckResult, all_ok};
 use homeostat::controller::{ControllerPhase, ControllerStatus};
 use homeostat::manager::ManagerStatus;
+
+/// The largest number of controllers at their limits that a figure names.
+const MOST_LIMITS: usize = 3;
 
 /// Adds the page's header.
 pub(super) fn header(out: &mut String, data: &PageData<'_>, tab: &Tab) {
@@ -113,7 +117,9 @@ fn leadership(status: &ManagerStatus) -> Option<String> {
     if !status.elected {
         return None;
     }
-    let time = status.leader_for.map(|time| format!(" for {}", ago(status.time_of_day, time))).unwrap_or_default();
+    let now = status.time_of_day;
+    let since = status.leader_for.and_then(|time| now.checked_sub(time));
+    let time = since.map(|since| format!(" since {}", clock_time(now, since))).unwrap_or_default();
     Some(match (&status.leader, status.leading) {
         // The process follows among the facts.
         (Some(leader), true) => {
@@ -150,7 +156,7 @@ pub(super) fn figures(out: &mut String, data: &PageData<'_>) {
     };
     out.push_str("<dl class=\"figures\">");
     figure(out, "running", pool(active, data), class(active, ""));
-    figure(out, "waiting", size(waiting) + &peaks(waiting, data) + &held, class(waiting, ""));
+    figure(out, "waiting", size(waiting) + &peaks(waiting, data) + &limits(status) + &held, class(waiting, ""));
     figure(out, "oldest wait", oldest, class(waiting, ""));
     figure(out, "delayed", delayed, class(all_delayed, ""));
     count(out, "failing", sum(|each| each.metrics.failing), "warn");
@@ -193,7 +199,8 @@ fn pool(active: usize, data: &PageData<'_>) -> String {
     let past = data.history.of_all(Past::FiveMinutes);
     let [last, _] = past.two_minutes();
     let busy = if last.len() < PER_MINUTE { None } else { busy(last, status.threads, replaced) };
-    let busy = busy.map(|percent| format!("<br><small>busy {percent:.0} % of the last 60 s</small>"));
+    let without = if replaced > 0 { " with other runs" } else { "" };
+    let busy = busy.map(|percent| format!("<br><small>busy{without} {percent:.0} % of the last 60 s</small>"));
     let (active, threads) = (size(active.saturating_sub(replaced)), size(status.threads));
     format!("{active}<br><small>of a pool of {threads} threads{hung}</small>{}", busy.unwrap_or_default())
 }
@@ -207,15 +214,35 @@ fn busy(samples: &[HistorySample], threads: usize, hung: usize) -> Option<f64> {
     (all > 0.0).then(|| (active * 100.0 / all).min(100.0))
 }
 
-/// Compares the largest number of waiting keys in the last minute with that of the minute before.
+/// Names the controllers whose keys wait because all allowed runs are active: a hung run keeps its place.
+fn limits(status: &ManagerStatus) -> String {
+    let at_limit = status.controllers.iter().filter(|of| {
+        let (active, most) = (of.metrics.runs.active, of.metrics.max_concurrent_reconciles);
+        of.phase == ControllerPhase::Running && of.metrics.queue.depth() > 0 && active >= most
+    });
+    let words = at_limit.map(|of| {
+        let hung = match of.running.iter().filter(|run| run.overdue).count() {
+            0 => String::new(),
+            hung => format!(", {} hung", size(hung)),
+        };
+        let most = size(of.metrics.max_concurrent_reconciles);
+        format!("<br><small>{} is at its limit of {most} runs{hung}</small>", controller_link(&of.name))
+    });
+    words.take(MOST_LIMITS).collect()
+}
+
+/// Compares the smallest and the largest number of waiting keys in the last minute with those of the minute before.
 fn peaks(waiting: usize, data: &PageData<'_>) -> String {
     let past = data.history.of_all(Past::FiveMinutes);
-    let peak = |samples: &[HistorySample]| samples.iter().map(|sample| sample.waiting).max();
-    let [last, before] = past.two_minutes().map(peak);
-    let last = last.unwrap_or_default().max(waiting);
-    match before {
-        Some(before) if (last, before) != (0, 0) => {
-            format!("<br><small>peak {} in the last 60 s, {} in the 60 s before</small>", size(last), size(before))
+    let range = |samples: &[HistorySample], now: Option<usize>| {
+        let all = || samples.iter().map(|sample| sample.waiting).chain(now);
+        all().min().zip(all().max())
+    };
+    let [last, before] = past.two_minutes();
+    let words = |(least, most)| if least == most { size(most) } else { format!("{} to {}", size(least), size(most)) };
+    match (range(last, Some(waiting)), range(before, None)) {
+        (Some(last), Some(before)) if (last.1, before.1) != (0, 0) => {
+            format!("<br><small>{} in the last 60 s, {} in the 60 s before</small>", words(last), words(before))
         }
         _ => String::new(),
     }
@@ -230,11 +257,8 @@ pub(super) fn hour(out: &mut String, data: &PageData<'_>) {
     let past = data.history.of_all(Past::Hour).without_held();
     let holds = status.controllers.iter().any(|of| of.phase != ControllerPhase::Running);
     let waiting = if holds { "peak of waiting keys, without held ones" } else { "peak of waiting keys" };
-    controller_page::hour(
-        out,
-        &past,
-        waiting,
-        &format!("active runs, of {} threads", size(status.threads)),
-        status.threads,
-    );
+    let has_hung = status.controllers.iter().flat_map(|of| &of.running).any(|run| run.overdue);
+    let hung = if has_hung { ", hung ones included" } else { "" };
+    let active = format!("active runs{hung}, of {} threads", size(status.threads));
+    controller_page::hour(out, &past, waiting, &active, status.threads);
 }

@@ -81,7 +81,7 @@ impl Suspension {
     /// Returns since when and by whom, as HTML.
     pub(super) fn since(&self, (now, today): (Instant, SystemTime)) -> String {
         let since = today.checked_sub(now.saturating_duration_since(self.since)).map(time).unwrap_or_default();
-        let by = self.by.as_ref().map_or_else(|| "the program".to_owned(), |by| name(&by.user));
+        let by = self.by.as_ref().map_or_else(|| "the program, which gives no reason".to_owned(), |by| name(&by.user));
         format!("since {since}, by {by}")
     }
 }

@@ -24,6 +24,8 @@ pub(crate) fn metrics_text(
 ) -> String {
     let mut text = Exposition::default();
     build_info(&mut text, version);
+    text.family("homeostat_pool_threads", MetricKind::Gauge, "The threads that run the keys of all controllers.");
+    text.size(&[], manager.threads);
     of_manager(&mut text, manager);
     check_metrics(&mut text, live, ready);
     if let Some(server) = server {

@@ -186,7 +186,7 @@ struct RunLog {
     controls: OnceLock<Arc<Controls>>,
     /// The end of the last run that was dropped.
     complete_since: Mutex<Option<Instant>>,
-    /// The failed runs. The first success after a failure is among them: as long as the failure is known, so is its end.
+    /// The failed runs, and the first success after each failure: it is kept as long as the failure.
     failed: Mutex<VecDeque<Arc<RecentRun>>>,
     /// By the key's text: a noisy key must not displace the failures of others.
     failing: Mutex<BTreeMap<String, KeyFailures>>,

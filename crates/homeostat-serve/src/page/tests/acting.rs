@@ -363,12 +363,16 @@ fn the_message_of_a_retry_of_all_failed_keys_tells_how_their_runs_ended() {
     }
     works.store(true, SeqCst);
     keys.suspend(2);
+    let button = "<button>Retry all 3 failed keys now (3 parked, 1 suspended, after resume)</button>";
+    assert!(program.get(page).1.contains(button), "{}", program.get(page).1);
     until("all runs are recorded", || program.pages.history.runs.of("mend").len() == 3);
     program.clock.advance(Duration::from_secs(5));
     drop(act(&program, page, "retry"));
     let tells = |words: &str| visible(&program.get(page).1).contains(words);
     let begin = "ada requested runs of all failed keys: ";
-    let notice = format!("Queued. {begin}2 ran, 1 recovered, 1 failed again; 1 suspended: after resume requested at");
+    let notice = format!(
+        "Done, except for suspended keys. {begin}2 ran, 1 recovered, 1 failed again; 1 suspended: after resume requested at"
+    );
     until("two keys have run", || tells(&notice));
     program.clock.advance(Duration::from_secs(5));
     keys.resume(&2);

@@ -133,22 +133,24 @@ fn the_peak_of_waiting_keys_is_compared_with_the_minute_before_and_held_keys_are
         until("a sample is taken", || past().samples.len() == number);
     };
     for number in 1..=12 {
-        assert!(!waiting(&program).contains("peak"), "there is no minute before");
+        assert!(!waiting(&program).contains("in the last 60 s"), "there is no minute before");
         sample(number);
     }
     sample(13);
     assert!(
-        waiting(&program).contains("<small>peak 3 in the last 60 s, 0 in the 60 s before</small>"),
+        waiting(&program).contains("<small>3 in the last 60 s, 0 in the 60 s before</small>"),
         "{}",
         waiting(&program)
     );
     (14..=26).for_each(sample);
     keys.enqueue(5);
     assert!(
-        waiting(&program).contains("<small>peak 4 in the last 60 s, 3 in the 60 s before</small>"),
+        waiting(&program).contains("<small>3 to 4 in the last 60 s, 3 in the 60 s before</small>"),
         "{}",
         waiting(&program)
     );
+    let limit = ">busy</bdi></a> is at its limit of 2 runs</small>";
+    assert!(waiting(&program).contains(limit), "{}", waiting(&program));
     let page = program.get("/").1;
     let running = between(&page, "<dt>running</dt>", "</div>");
     assert!(
@@ -161,7 +163,7 @@ fn the_peak_of_waiting_keys_is_compared_with_the_minute_before_and_held_keys_are
     keys.suspend_all();
     assert!(waiting(&program).contains(">0<") && waiting(&program).contains("and 4 held"), "{}", waiting(&program));
     (27..=38).for_each(sample);
-    assert!(waiting(&program).contains("peak 0 in the last 60 s, 3 in"), "{}", waiting(&program));
+    assert!(waiting(&program).contains("<small>0 in the last 60 s, 3 in"), "{}", waiting(&program));
     assert!(program.get("/").1.contains("peak of waiting keys, without held ones"));
 }
 

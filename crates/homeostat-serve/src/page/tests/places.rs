@@ -93,7 +93,7 @@ fn the_search_tells_an_old_error_from_one_that_lasts() {
     until("the failure is recorded", || row().contains("failed00:00:00 UTC 0 s ago&lt;conflict&gt;"));
     program.clock.advance(Duration::from_secs(40));
     until("the retry is recorded", || row().contains("succeeded00:00:40 UTC 0 s ago"));
-    assert!(row().contains("recovered; 40 s ago: &lt;conflict&gt;"), "{}", row());
+    assert!(row().contains("failed 40 s ago, recovered since: &lt;conflict&gt;"), "{}", row());
 }
 
 #[test]
@@ -201,7 +201,7 @@ fn charts_have_their_values_and_clock_times() {
     let page = program.get("/controllers/v%3Cm%3E").1;
     for part in [
         "peak of waiting keys <small>newest 0, most 0 at 00:01</small>",
-        "runs per second <small>newest 0.1, most 0.1 at 00:01</small>",
+        "runs per second <small>newest 0.1, most 0.1 at 00:01; failed, in red: newest 0</small>",
         "<div class=\"axis\"><span>1969-12-31 23:01</span><span>00:01 UTC</span></div>",
     ] {
         assert!(page.contains(part), "{part}: {page}");

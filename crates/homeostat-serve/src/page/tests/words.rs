@@ -57,7 +57,7 @@ fn a_key_of_a_suspended_controller_runs_after_resume_and_at_no_time() {
     assert!(page.contains(since), "{page}");
     // The page of the controller says it once, above the rows.
     let page = program.get(CONTROLLER).1;
-    let by = "</time>, by the program";
+    let by = "</time>, by the program, which gives no reason";
     let fact = page.split("<dt>Suspended</dt><dd>since <time").nth(1).expect(&page).split("</dd>").next().unwrap();
     assert!(fact.ends_with(&format!(">00:00:00 UTC{by}")), "{fact}");
     let rows = page.split("id=\"keys\"").nth(1).unwrap().split("</section>").next().unwrap();
@@ -159,7 +159,11 @@ fn a_stuck_controller_has_a_red_chip_beside_its_phase() {
         "no thread has taken its place: {page}"
     );
     let of_controller = program.get("/controllers/stuck").1;
-    assert!(of_controller.contains(">1<small> of 1</small><br><small>1 of them hung</small></dd>"), "{of_controller}");
+    assert!(
+        of_controller
+            .contains(">1<small> of 1</small><br><small>1 of them hung: it keeps its place until it ends</small></dd>"),
+        "{of_controller}"
+    );
     for page in [page, of_controller] {
         let reason = page.split("<li><b>not live</b> ").nth(1).expect(&page);
         assert!(reason.starts_with("<a class=\"name\" href=\"/controllers/stuck\">"), "{reason}");
