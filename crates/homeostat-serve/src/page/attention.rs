@@ -338,7 +338,7 @@ fn of_group(controller: &ControllerStatus, keys: &[&FailedKey<String>], data: &P
     );
     let more = match keys.len().saturating_sub(MOST_LINKS) {
         0 => String::new(),
-        more => format!(" and {} more", size(more)),
+        more => format!(" <span>and {} more</span>", size(more)),
     };
     let id = format!("group {name} {} {}", next.parked, next.error);
     let of_next = of_key(controller, next, data);
