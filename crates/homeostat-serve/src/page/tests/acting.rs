@@ -170,17 +170,19 @@ fn a_message_tells_the_action_and_its_user_for_a_short_time() {
         assert!(shown.contains(&notice), "{action}: {shown}");
         assert!(!program.get("/").1.contains("class=\"notice\""), "only the page of the target tells it");
     }
+    until("the key has run after its resume", || recorded(&program) == 2);
+    program.clock.advance(Duration::from_secs(1));
     drop(act(&program, KEY, "retry"));
     let ended = "<b>Still failing.</b> <bdi>ada</bdi> requested a run of this key: it ran at <time";
     until("the page tells the end of the run", || program.get(KEY).1.contains(ended));
     program.clock.advance(Duration::from_secs(5));
     let page = visible(&program.get(KEY).1);
-    assert!(page.contains("it ran at 00:00:01 UTC and failed requested at 00:00:01 UTC"), "{page}");
+    assert!(page.contains("it ran at 00:00:02 UTC and failed requested at 00:00:02 UTC"), "{page}");
     drop(act(&program, KEY, "suspend"));
     drop(act(&program, KEY, "resume"));
     let page = visible(&program.get(KEY).1);
     assert!(
-        page.contains("Done. ada resumed this key: it runs in 35 s at 00:00:41 UTC requested at 00:00:06"),
+        page.contains("Done. ada resumed this key: it runs in 35 s at 00:00:42 UTC requested at 00:00:07"),
         "{page}"
     );
     program.clock.advance(Duration::from_secs(20));
