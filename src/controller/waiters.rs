@@ -40,7 +40,7 @@ impl fmt::Display for WaitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Timeout => "timed out before the key became idle",
-            Self::NotSynced => "timed out before the first listings of all sources completed",
+            Self::NotSynced => "timed out before the first listings completed; a push watch needs a call of `synced`",
             Self::NotStarted => {
                 "the controller has not been started: call its `start`, or add it to a manager and start the manager"
             }

@@ -331,6 +331,7 @@ fn the_last_initial_listing_wakes_a_wait_for_them() {
         clock.advance(SECOND);
         assert_eq!(until.join().unwrap(), Err(WaitError::NotSynced));
         assert_eq!(handle.wait(&"vm", Duration::ZERO), Err(WaitError::NotSynced));
+        assert!(WaitError::NotSynced.to_string().contains("a push watch needs a call of `synced`"));
         assert!(!waiting.is_finished());
         disks.synced();
         assert_eq!(waiting.join().unwrap(), Ok(()));
