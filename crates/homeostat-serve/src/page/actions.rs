@@ -14,6 +14,7 @@ use super::past_actions::{ActionTarget, PastAction, PastActions};
 use super::units::{ago, time};
 use crate::status::{RunLogs, UserAction};
 use crate::sync::Mutex;
+use homeostat::controller::ControllerStatus;
 
 /// The number of users with a token. A further user takes the place of the first one.
 const MOST_USERS: usize = 1_024;
@@ -72,7 +73,7 @@ pub(super) struct UserRights {
 pub(super) fn section(
     out: &mut String,
     past: &PastActions,
-    logs: &RunLogs,
+    (logs, controllers): (&RunLogs, &[ControllerStatus]),
     (now, today): (Instant, SystemTime),
     is_shown: impl Fn(&ActionTarget) -> bool,
 ) {
@@ -104,7 +105,7 @@ pub(super) fn section(
         cell(out, "wide", "key", subject);
         cell(out, "", "user", name(user));
         cell(out, "", "from", client);
-        cell(out, "wide", "what followed", followed(done, past, logs, (now, today)));
+        cell(out, "wide", "what followed", followed(done, past, logs, controllers, (now, today)));
         out.push_str("</tr>");
     }
     out.push_str("</tbody></table></section>");

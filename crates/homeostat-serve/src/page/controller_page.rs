@@ -18,7 +18,7 @@ use super::runs::{self, RunRows};
 use super::suspension::{Suspension, is_suspended, resume_effect, suspend_effect, when_taken};
 use super::tab::{Tab, TabLevel};
 use super::units::{count, date, minute, percent, rate, size, span, time};
-use super::{reasons, sources};
+use super::{reasons, sources, summary};
 use crate::status::UserAction;
 use homeostat::controller::{ControllerMetrics, ControllerPhase, ControllerStatus, FailedKey};
 
@@ -76,7 +76,7 @@ pub(super) fn live_part(
     figures(&mut out, controller, data);
     let past = data.history.of(&controller.name, Past::Hour);
     let most = controller.metrics.max_concurrent_reconciles;
-    hour(&mut out, &past, "peak of waiting keys", &format!("active runs, at most {}", size(most)), most);
+    hour(&mut out, &past, "peak of waiting keys", &format!("mean active runs, at most {}", size(most)), most);
     running(&mut out, controller, data);
     keys(&mut out, controller, data);
     let rows: Vec<_> = controller.sources.iter().map(|source| (None, source)).collect();
@@ -88,7 +88,8 @@ pub(super) fn live_part(
     let remark = kept(&controller.metrics, &data.remark("runs", recent.len().min(most), recent.len()));
     let rows = RunRows { controller: &controller.name, has_keys: true, runs: &recent, most, past: data.past };
     runs::section(&mut out, ("Last runs", &remark), &rows, times);
-    actions::section(&mut out, data.past, &data.history.runs, times, |past| past.controller == controller.name);
+    let facts = (&*data.history.runs, std::slice::from_ref(controller));
+    actions::section(&mut out, data.past, facts, times, |past| past.controller == controller.name);
     out.push_str("</main>");
     out
 }
@@ -185,13 +186,25 @@ fn figures(out: &mut String, controller: &ControllerStatus, data: &PageData<'_>)
     let class = |count: usize, class: &'static str| if count == 0 { "none" } else { class };
     let (runs, errors) = (metrics.runs.runs(), metrics.runs.errors());
     out.push_str("<dl class=\"figures\">");
-    let hung = match controller.running.iter().filter(|run| run.overdue).count() {
-        0 => String::new(),
-        1 => "<br><small>1 of them hung: it keeps its place until it ends</small>".to_owned(),
-        hung => format!("<br><small>{} of them hung: they keep their places until they end</small>", size(hung)),
+    let hung = controller.running.iter().filter(|run| run.overdue).count();
+    let (places, most) = (metrics.max_concurrent_reconciles.saturating_sub(hung), metrics.max_concurrent_reconciles);
+    let past = data.history.of(&controller.name, Past::FiveMinutes);
+    let busy = summary::busy(past.two_minutes()[0], places, hung);
+    let busy = busy.map(|percent| format!("<br><small>busy {percent:.0} % of the last 60 s</small>"));
+    let busy = busy.unwrap_or_default();
+    let words = match (hung, places) {
+        (0, _) => busy,
+        (1, 0) => "<br><small>1 of them hung: it keeps its place until it ends</small>".to_owned(),
+        (_, 0) => "<br><small>all hung: they keep their places until they end</small>".to_owned(),
+        _ => format!(
+            "<br><small>{} of them hung: until it ends, {} are left</small>{}",
+            size(hung),
+            size(places),
+            busy.replace("busy", "those busy")
+        ),
     };
-    let (active, most) = (size(metrics.runs.active), size(metrics.max_concurrent_reconciles));
-    let running = format!("{active}<small> of {most}</small>{hung}");
+    let (active, most) = (size(metrics.runs.active), size(most));
+    let running = format!("{active}<small> of {most}</small>{words}");
     figure(out, "running", running, "");
     figure(out, "waiting", size(metrics.queue.depth()), class(metrics.queue.depth(), ""));
     figure(out, "delayed", size(metrics.queue.delayed), class(metrics.queue.delayed, ""));

@@ -4,11 +4,13 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use super::clock_times::clock_time;
-use super::past_actions::{PastAction, PastActions, SLACK};
+use super::clock_times::{clock_time, happens};
+use super::past_actions::{ActionTarget, PastAction, PastActions, SLACK};
 use super::runs::ended_as;
+use super::suspension::{AFTER_RESUME, is_suspended};
 use super::units::size;
 use crate::status::{RecentRun, RunLogs, UserAction};
+use homeostat::controller::{ControllerPhase, ControllerStatus};
 
 /// The keys that have run since a person requested their runs.
 pub(super) struct RequestedRuns {
@@ -55,27 +57,54 @@ pub(super) fn ran(run: &RecentRun, (now, today): (Instant, SystemTime)) -> Strin
     format!("ran{at} and {}", ended_as(run))
 }
 
-/// Describes the runs that followed an action, as HTML.
+/// Describes an action after which no run has ended, as HTML.
+fn open(action: &PastAction, controllers: &[ControllerStatus], (now, today): (Instant, SystemTime)) -> String {
+    let ActionTarget { controller, key } = &action.target;
+    let status = controllers.iter().find(|status| status.name == *controller);
+    let waits = status.zip(key.as_ref()).and_then(|(status, key)| {
+        let is_key = |shown: &str| shown == key;
+        let failed = status.failing.iter().find(|failed| is_key(&failed.key));
+        let next = failed.and_then(|failed| failed.next_try).map(|next| next.saturating_duration_since(now));
+        if let Some(run) = status.running.iter().find(|run| is_key(&run.key)) {
+            let is_earlier = run.elapsed > now.saturating_duration_since(action.at);
+            Some(if is_earlier { "after the active run" } else { "it runs now" }.to_owned())
+        } else if is_suspended(status, key) || status.phase == ControllerPhase::Suspended {
+            Some(AFTER_RESUME.to_owned()).filter(|_| action.action != UserAction::Suspend)
+        } else {
+            next.filter(|rest| !rest.is_zero()).map(|rest| format!("next try {}", happens(today, rest)))
+        }
+    });
+    waits.unwrap_or_else(|| "no run has ended since".to_owned())
+}
+
+/// Describes the runs that followed an action, as HTML. `controllers` tell what it waits for.
 pub(super) fn followed(
     action: &PastAction,
     past: &PastActions,
     logs: &RunLogs,
+    controllers: &[ControllerStatus],
     times: (Instant, SystemTime),
 ) -> String {
     let controller = &action.target.controller;
     let runs = logs.of(controller);
     let is_complete = logs.complete_since(controller).is_none_or(|since| since <= action.at);
-    let unknown = if is_complete { "no run has ended since" } else { "no longer known" }.to_owned();
-    let is_first = |run: &RecentRun| is_complete || run.started.saturating_duration_since(action.at) < SLACK;
+    let unknown = || if is_complete { open(action, controllers, times) } else { "no longer known".to_owned() };
+    let is_first = |run: &RecentRun| {
+        let is_soon = run.started.saturating_duration_since(action.at) < SLACK;
+        let before = runs.iter().rfind(|before| before.key == run.key && before.started < action.at);
+        let is_next =
+            before.is_some_and(|before| !before.is_success() && before.attempt.saturating_add(1) == run.attempt);
+        is_complete || is_soon || (action.target.key.is_some() && is_next)
+    };
     if action.action == UserAction::Suspend
         && let Some(resume) = past.resume_of(action)
     {
         return format!("suspended until {}", clock_time(times.1, resume.time));
     }
     match next_run(action, &runs) {
-        None => unknown,
+        None => unknown(),
         Some(_) if action.action == UserAction::Retry && action.target.key.is_none() => {
-            RequestedRuns::of(action, past, &runs).words().unwrap_or(unknown)
+            RequestedRuns::of(action, past, &runs).words().unwrap_or_else(unknown)
         }
         Some(run) if is_first(run) => ran(run, times),
         Some(run) => format!("{} <small>earlier runs are no longer kept</small>", ran(run, times)),

@@ -75,7 +75,7 @@ impl StatusPages {
         match key {
             Some(key) => {
                 let status = KeyStatus::find(manager, &self.history.runs, controller, key, &self.past_actions);
-                status.ok()?.control().cloned()
+                status.ok()?.0.control().cloned()
             }
             None => Some(self.history.runs.controls(controller)?.all.clone()),
         }

@@ -182,7 +182,8 @@ impl StatusPages {
             if let Some(server) = &self.server {
                 traffic::section(&mut live, &server.vitals, self.history.refused_logins());
             }
-            actions::section(&mut live, &self.past_actions, &self.history.runs, data.times(), |_| true);
+            let facts = (&*self.history.runs, &*data.status.controllers);
+            actions::section(&mut live, &self.past_actions, facts, data.times(), |_| true);
             program::section(&mut live, data, self.objects.as_ref(), self.server.as_ref(), &self.facts);
             live.push_str("</main>");
             page(request, StatusCode::OK, &tab, live)
@@ -215,7 +216,7 @@ impl StatusPages {
     /// Returns the page of a key.
     fn key(&self, request: &IncomingRequest, manager: &Manager, controller: &str, shown: &str) -> Reply {
         let page_time = page_time(manager);
-        let key = match KeyStatus::find(manager, &self.history.runs, controller, shown, &self.past_actions) {
+        let (key, status) = match KeyStatus::find(manager, &self.history.runs, controller, shown, &self.past_actions) {
             Ok(key) => key,
             Err(unknown) => {
                 let tab = Tab::plain(format!("{shown} · {controller} · {}", manager.name()));
@@ -229,7 +230,7 @@ impl StatusPages {
         actions.retain(|(action, _)| self.may_act(&request.user, &target, *action));
         let rights = self.rights(&request.user, key.control().is_some(), !actions.is_empty());
         let objects = self.objects_of(&request.user, shown);
-        let past = (&self.past_actions, &*self.history.runs);
+        let past = (&self.past_actions, &*self.history.runs, &status);
         let live = key_page::live_part(controller, &key, &page_time, (&rights, &actions), past, &objects, &tab);
         page(request, StatusCode::OK, &tab, live)
     }

@@ -56,6 +56,8 @@ pub(super) struct KeyStatus {
     requests: Vec<PastAction>,
     /// The oldest first.
     recent_runs: Vec<Arc<RecentRun>>,
+    /// The time since which all runs of the controller are kept. `None` if that is the begin.
+    complete_since: Option<Instant>,
     /// Acts on the key, if users may.
     control: Option<Control>,
 }
@@ -77,13 +79,14 @@ pub(super) struct UnknownKey {
 
 impl KeyStatus {
     /// Finds the key that `Debug` formats as `shown`, if it runs, waits, has failed, is suspended, or has run lately.
+    /// Also returns the status of its controller.
     pub(super) fn find(
         manager: &Manager,
         runs: &RunLogs,
         controller: &str,
         shown: &str,
         past: &PastActions,
-    ) -> Result<Self, UnknownKey> {
+    ) -> Result<(Self, ControllerStatus), UnknownKey> {
         let recent = runs.of(controller);
         let (mut state, mut control) =
             (recent.iter().rev().find(|run| run.key == shown).map(|run| run.key_state()), None);
@@ -103,14 +106,15 @@ impl KeyStatus {
         let (Some(state), Some(status)) = (state, status) else {
             return Err(UnknownKey { has_seen_all, complete_since: runs.complete_since(controller) });
         };
-        let key = Self::new(&status, &recent, shown, state, past);
-        Ok(Self { control: control.or(key.control), ..key })
+        let key = Self::new(&status, (&recent, runs.complete_since(controller)), shown, state, past);
+        Ok((Self { control: control.or(key.control), ..key }, status))
     }
 
-    /// Creates the status of a key of this controller from its recent runs and its state in the queue.
+    /// Creates the status of a key of this controller from the recent runs, the time since which all are kept, and its
+    /// state in the queue.
     pub(super) fn new(
         controller: &ControllerStatus,
-        recent_runs: &[Arc<RecentRun>],
+        (recent_runs, complete_since): (&[Arc<RecentRun>], Option<Instant>),
         shown: &str,
         state: KeyState,
         past: &PastActions,
@@ -145,6 +149,7 @@ impl KeyStatus {
             suspended: is_suspended(controller, shown),
             control: recent_runs.iter().rev().find_map(|run| run.control.clone()),
             recent_runs,
+            complete_since,
         }
     }
 }
@@ -213,6 +218,13 @@ impl KeyStatus {
         self.recent_runs.last().map(AsRef::as_ref)
     }
 
+    /// Returns the time before which later runs than the last known one may be missing.
+    pub(super) fn gap(&self) -> Option<Instant> {
+        // The last failure of a failing key is always kept.
+        let last = self.last_run().filter(|_| self.failed.is_none())?.ended()?;
+        self.complete_since.filter(|since| last < *since)
+    }
+
     /// Returns the last known error.
     pub(super) fn last_error(&self) -> Option<LastError<'_>> {
         if let Some(failed) = &self.failed {
@@ -243,7 +255,7 @@ pub(super) fn live_part(
     status: &KeyStatus,
     page_time: &PageTime<'_>,
     (rights, allowed): (&UserRights, &[(UserAction, &str)]),
-    (past, logs): (&PastActions, &RunLogs),
+    (past, logs, status_of_controller): (&PastActions, &RunLogs, &ControllerStatus),
     objects: &[(Kind, ObjectKey)],
     tab: &Tab,
 ) -> String {
@@ -261,7 +273,8 @@ pub(super) fn live_part(
     let remark = ("Last runs", &*kept());
     let rows = RunRows { controller, has_keys: false, runs: &newest, most: newest.len(), past };
     runs::section(&mut out, remark, &rows, page_time.times());
-    actions::section(&mut out, past, logs, page_time.times(), |past| *past == target);
+    let facts = (logs, std::slice::from_ref(status_of_controller));
+    actions::section(&mut out, past, facts, page_time.times(), |past| *past == target);
     out.push_str("</main>");
     out
 }
@@ -349,7 +362,7 @@ fn about(out: &mut String, controller: &str, status: &KeyStatus, page_time: &Pag
         fact("Deadline", &active_run::deadline(run, time));
         fact("Why it began", &active_run::began(controller, run, status.last_run(), now, past));
     }
-    if let Some((age, is_oldest)) = status.waits {
+    if let Some((age, is_oldest)) = status.waits.filter(|_| status.suspension.is_none()) {
         let which = if is_oldest { "" } else { "behind other keys; the first of them for " };
         fact("Waits", &format!("{}{}", if is_oldest { "for " } else { which }, lasts(time, age)));
     }
@@ -358,7 +371,10 @@ fn about(out: &mut String, controller: &str, status: &KeyStatus, page_time: &Pag
         let previous = status.recent_runs.iter().nth_back(1);
         let request = past.request_of(controller, last.into(), previous.map(AsRef::as_ref));
         let why = runs::why(last.reasons, request.as_ref());
-        fact("Last run", &format!("{} at {ended}; why it began: {why}", runs::ended_as(last)));
+        let gap = status.gap().map(|end| happened(time, now.saturating_duration_since(end)));
+        let gap = gap.map(|end| format!(" <small>later runs before {end} may be missing here</small>"));
+        let end = runs::ended_as(last);
+        fact("Last run", &format!("{end} at {ended}; why it began: {why}{}", gap.unwrap_or_default()));
     }
     fact("Next run", &next(status, page_time));
     if let Some(failed) = &status.failed {

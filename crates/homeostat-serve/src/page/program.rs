@@ -10,7 +10,7 @@ use crate::server::PageContext;
 use crate::status::LIBRARY_VERSION;
 
 /// The signs of trouble: the word on the page, the metric, and the condition of an alert.
-pub(super) const ALERTS: [[&str; 3]; 16] = [
+pub(super) const ALERTS: [[&str; 3]; 18] = [
     ["live", "kubernetes_healthcheck", "{type=\"livez\"} is 0"],
     ["ready", "kubernetes_healthcheck", "{type=\"readyz\"} is 0 for some minutes"],
     ["overdue", "homeostat_overdue_runs", "above 0"],
@@ -29,6 +29,8 @@ pub(super) const ALERTS: [[&str; 3]; 16] = [
     ],
     ["errors", "controller_runtime_reconcile_errors_total", "the rate, by controller"],
     ["server errors", "apiserver_request_total", "the rate with {code=~\"5..\"}"],
+    ["failed probes", "homeostat_server_failed_health_checks_total", "rising: a prober sees a failed check"],
+    ["refused connections", "homeostat_server_refused_connections_total", "rising"],
     ["refused logins", "authentication_attempts", "the rate with {result=\"failure\"}"],
     ["leads", "leader_election_master_status", "the sum over all processes is not 1"],
 ];
@@ -80,7 +82,7 @@ pub(super) fn section(
     table(out, "now", "Metrics for alerts", &[("", "metric"), ("", "on this page"), ("", "alert if")]);
     for [word, metric, condition] in ALERTS {
         let is_there = match word {
-            "server errors" | "refused logins" => server.is_some(),
+            "server errors" | "failed probes" | "refused connections" | "refused logins" => server.is_some(),
             "leads" => status.elected,
             _ => true,
         };
@@ -91,7 +93,11 @@ pub(super) fn section(
             out.push_str("</tr>");
         }
     }
-    out.push_str("</tbody></table></details></section>");
+    out.push_str("</tbody></table>");
+    if objects.is_some() {
+        out.push_str("<p class=\"calm\">Objects that are not ready have no metric: read their conditions.</p>");
+    }
+    out.push_str("</details></section>");
 }
 
 /// Describes how clients reach a server: its addresses, TLS and logins.

@@ -240,7 +240,7 @@ fn parts(out: &mut String, data: &PageData<'_>, text: &SearchText<'_>) {
 pub(super) fn states(manager: &ManagerStatus, runs: &RunLogs, past: &PastActions, found: &FoundKeys) -> String {
     let of_key = |((controller, key), state): (&(String, String), &KeyState)| {
         let status = manager.controllers.iter().find(|status| status.name == *controller)?;
-        let status = KeyStatus::new(status, &runs.of(controller), key, *state, past);
+        let status = KeyStatus::new(status, (&runs.of(controller), runs.complete_since(controller)), key, *state, past);
         let state = status.in_short((manager.taken_at, manager.time_of_day));
         Some(format!("{} of {} ({state})", key_link(controller, key), controller_link(controller)))
     };
@@ -254,10 +254,12 @@ fn keys(out: &mut String, data: &PageData<'_>, found: &[(&(String, String), &Key
     let mut recent = BTreeMap::new();
     let today = data.status.time_of_day;
     for ((controller, key), state) in found {
-        let known = recent.entry(controller).or_insert_with(|| data.history.runs.of(controller));
+        let logs = &data.history.runs;
+        let known = recent.entry(controller).or_insert_with(|| (logs.of(controller), logs.complete_since(controller)));
         let status = data.status.controllers.iter().find(|status| status.name == *controller);
-        let status = status.map(|status| KeyStatus::new(status, known, key, **state, data.past));
+        let status = status.map(|status| KeyStatus::new(status, (&known.0, known.1), key, **state, data.past));
         let last = status.as_ref().and_then(KeyStatus::last_run);
+        let or_later = if status.as_ref().is_some_and(|of| of.gap().is_some()) { " or later" } else { "" };
         row_name(out, key_link(controller, key));
         cell(out, "state", "state", status.as_ref().map_or_else(|| DASH.to_owned(), KeyStatus::chips));
         cell(out, "", "controller", controller_link(controller));
@@ -266,7 +268,7 @@ fn keys(out: &mut String, data: &PageData<'_>, found: &[(&(String, String), &Key
             out,
             "n",
             "when",
-            last.map_or_else(|| DASH.to_owned(), |last| happened(today, last.ended_ago(data.now()))),
+            last.map_or_else(|| DASH.to_owned(), |last| happened(today, last.ended_ago(data.now())) + or_later),
         );
         let id = format!("key {controller} {key}");
         // An error of the past stays visible, in a muted colour.

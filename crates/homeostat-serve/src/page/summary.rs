@@ -6,6 +6,7 @@ use super::clock_times::clock_time;
 use super::data::{ChipColour, PageData, chip, controller_link, figure};
 use super::escape::name;
 use super::history::{HistorySample, PER_MINUTE, Past};
+use super::suspension::is_suspended;
 use super::tab::Tab;
 use super::units::{ago, date, size, time};
 use super::{attention, controller_page, objects, reasons, timeline};
@@ -159,7 +160,10 @@ pub(super) fn figures(out: &mut String, data: &PageData<'_>) {
     figure(out, "waiting", size(waiting) + &peaks(waiting, data) + &limits(status) + &held, class(waiting, ""));
     figure(out, "oldest wait", oldest, class(waiting, ""));
     figure(out, "delayed", delayed, class(all_delayed, ""));
-    count(out, "failing", sum(|each| each.metrics.failing), "warn");
+    let failing = sum(|each| each.metrics.failing);
+    let held = sum(|each| each.failing.iter().filter(|failed| is_suspended(each, &failed.key)).count());
+    let held = if held == 0 { String::new() } else { format!("<br><small>{} of them suspended</small>", size(held)) };
+    figure(out, "failing", size(failing) + &held, class(failing, "warn"));
     count(out, "parked", sum(|each| each.metrics.parked), "bad");
     count(out, "overdue", sum(|each| each.running.iter().filter(|run| run.overdue).count()), "bad");
     count(out, "sources failing", failing_sources(status), "bad");
@@ -198,7 +202,7 @@ fn pool(active: usize, data: &PageData<'_>) -> String {
     };
     let past = data.history.of_all(Past::FiveMinutes);
     let [last, _] = past.two_minutes();
-    let busy = if last.len() < PER_MINUTE { None } else { busy(last, status.threads, replaced) };
+    let busy = busy(last, status.threads, replaced);
     let without = if replaced > 0 { " with other runs" } else { "" };
     let busy = busy.map(|percent| format!("<br><small>busy{without} {percent:.0} % of the last 60 s</small>"));
     let (active, threads) = (size(active.saturating_sub(replaced)), size(status.threads));
@@ -206,9 +210,12 @@ fn pool(active: usize, data: &PageData<'_>) -> String {
 }
 
 /// Returns how much of the time of these samples the threads ran keys, in percent, without this number of hung runs.
-/// `None` without threads.
+/// `None` without threads, or if the samples are of less than a minute.
 #[expect(clippy::cast_precision_loss, reason = "a ratio, shown with two digits")]
-fn busy(samples: &[HistorySample], threads: usize, hung: usize) -> Option<f64> {
+pub(super) fn busy(samples: &[HistorySample], threads: usize, hung: usize) -> Option<f64> {
+    if samples.len() < PER_MINUTE {
+        return None;
+    }
     let active: f64 = samples.iter().map(|sample| (sample.active - hung as f64).max(0.0)).sum();
     let all = (samples.len() * threads) as f64;
     (all > 0.0).then(|| (active * 100.0 / all).min(100.0))
@@ -259,6 +266,6 @@ pub(super) fn hour(out: &mut String, data: &PageData<'_>) {
     let waiting = if holds { "peak of waiting keys, without held ones" } else { "peak of waiting keys" };
     let has_hung = status.controllers.iter().flat_map(|of| &of.running).any(|run| run.overdue);
     let hung = if has_hung { ", hung ones included" } else { "" };
-    let active = format!("active runs{hung}, of {} threads", size(status.threads));
+    let active = format!("mean active runs{hung}, of {} threads", size(status.threads));
     controller_page::hour(out, &past, waiting, &active, status.threads);
 }

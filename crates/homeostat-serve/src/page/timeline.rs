@@ -81,8 +81,8 @@ fn drawing(out: &mut String, data: &PageData<'_>) {
     let _ = write!(
         out,
         "<figure class=\"timeline\"><figcaption>The last minute by thread <small>{} UTC <i class=\"key-good\"></i>ended \
-         <i class=\"key-failed\"></i>failed <i class=\"key-active\"></i>still running <i class=\"key-overdue\"></i>overdue\
-         </small></figcaption><div class=\"axis\" aria-hidden=\"true\">{times}</div>",
+         <i class=\"key-failed\"></i>failed <i class=\"key-active\"></i>still running <i class=\"key-overdue\"></i>overdue; short \
+         runs are drawn wider than they are</small></figcaption><div class=\"axis\" aria-hidden=\"true\">{times}</div>",
         date(now)
     );
     for ((name, number), mut bars) in threads {

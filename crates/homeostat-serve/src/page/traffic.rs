@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use super::actions::shown_user;
 use super::data::{ChipColour, DASH, cell, chip, figure, heading, row_name, table};
 use super::escape::{line, name};
 use super::units::{count, size, time};
@@ -22,9 +23,9 @@ pub(super) fn section(out: &mut String, vitals: &ServerVitals, refused: u64) {
     let mut add = |name: &str, number: u64, colour: &str| {
         figure(out, name, count(number), if number == 0 { "none" } else { colour });
     };
-    add("without error", of_class(2) + of_class(3), "");
-    add("client errors", of_class(4), "");
-    add("server errors", of_class(5), "bad");
+    add("replies without error", of_class(2) + of_class(3), "");
+    add("client errors (4xx)", of_class(4), "");
+    add("server errors (5xx)", of_class(5), "bad");
     add("failed probes", checks, "");
     add("refused connections", value(&counts.refused_by_server) + value(&counts.refused_by_client), "warn");
     add("failed TLS", value(&counts.failed_handshakes), "warn");
@@ -70,7 +71,7 @@ fn connections(out: &mut String, shown: &[SeenConnection], all: usize) {
     table(out, "now", "Open connections, the oldest first", &heads);
     for SeenConnection { peer, is_idle, activity } in shown {
         row_name(out, line(&peer.to_string()));
-        let user = if activity.user.is_empty() { DASH.to_owned() } else { name(&activity.user) };
+        let user = if activity.requests == 0 { DASH.to_owned() } else { name(shown_user(&activity.user)) };
         cell(out, "", "user", user);
         cell(out, "", "since", activity.since.map_or_else(|| DASH.to_owned(), time));
         cell(out, "n", "requests", count(activity.requests));

@@ -157,7 +157,8 @@ fn the_peak_of_waiting_keys_is_compared_with_the_minute_before_and_held_keys_are
         running.ends_with("<small>of a pool of 2 threads</small><br><small>busy 100 % of the last 60 s</small></dd>")
     );
     let hour = between(&page, "id=\"hour\"", "</section>");
-    for part in [">peak of waiting keys <small>newest 3, most 3 at", "active runs, of 2 threads <small>newest 2.0"] {
+    for part in [">peak of waiting keys <small>newest 3, most 3 at", "mean active runs, of 2 threads <small>newest 2.0"]
+    {
         assert!(hour.contains(part), "{part}: {hour}");
     }
     keys.suspend_all();
@@ -213,7 +214,8 @@ fn the_metrics_for_alerts_exist_and_the_page_names_versions() {
     let [page, metrics] = ["/", "/metrics"].map(|path| program.get(path).1);
     for [word, metric, condition] in ALERTS {
         // There is no server and no elector.
-        let is_shown = !["server errors", "refused logins", "leads"].contains(&word);
+        let is_shown =
+            !["server errors", "failed probes", "refused connections", "refused logins", "leads"].contains(&word);
         assert_eq!(page.contains(&format!("<code class=\"key\">{metric}</code>")), is_shown, "{metric}");
         let named = condition.split(' ').filter(|part| part.contains('_')).chain([metric]);
         for name in named.filter(|_| is_shown) {
