@@ -137,7 +137,8 @@ impl ThreadGroup {
     }
 
     /// Cancels a token, and runs its callbacks, which are user code, on a thread of their own: the caller may be a
-    /// manager, which must be able to give up. In a simulation, runs them now.
+    /// manager, which must be able to give up. The caller runs them in a simulation, before the start of the group, and
+    /// if the system refuses the thread.
     pub fn cancel_aside(self: &Arc<Self>, token: &CancellationToken) {
         self.call_aside(self.clock.scheduler().is_some(), format!("{}-callbacks", self.name), || token.begin_cancel());
     }

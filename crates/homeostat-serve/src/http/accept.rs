@@ -31,8 +31,16 @@ pub(crate) struct Acceptor {
 }
 
 impl Acceptor {
-    /// The body of the thread.
+    /// The body of the thread. After a stop, it cancels all streams. The callbacks of their clients are user code: the
+    /// caller of the stop may be a manager, which must be able to give up.
     pub(crate) fn run(self) {
+        let _end = StreamsEnd(Arc::clone(&self.shared));
+        self.accept_until_stop();
+        // The addresses are free while the callbacks run.
+        drop(self);
+    }
+
+    fn accept_until_stop(&self) {
         let listeners: Vec<_> =
             self.listeners.iter().map(|socket| PolledSocket::Listener(Arc::clone(socket))).collect();
         let mut pause = None;
@@ -51,8 +59,6 @@ impl Acceptor {
             }
             self.roster.reap();
         }
-        // Callbacks of clients are user code. The caller of the stop may be a manager, which must be able to give up.
-        self.shared.registry.cancel_streams();
     }
 
     fn accept(&self, listener: &TcpListener) -> io::Result<()> {
@@ -132,6 +138,15 @@ impl Acceptor {
             component, error:%;
             "{component}: a connection cannot be served, because the system refuses it; trying again soon: {error}"
         );
+    }
+}
+
+/// Cancels all streams, also after a panic.
+struct StreamsEnd(Arc<HttpShared>);
+
+impl Drop for StreamsEnd {
+    fn drop(&mut self) {
+        self.0.registry.cancel_streams();
     }
 }
 

@@ -1,20 +1,19 @@
 //! Actions of users on the pages: forms, their tokens, and the section of past actions.
 
 use std::collections::VecDeque;
-use std::fmt::Write;
+use std::fmt::{Display, Write};
 use std::time::{Duration, Instant, SystemTime};
 
 use subtle::ConstantTimeEq;
 use uuid::Uuid;
 
 use super::data::{cell, controller_link, heading, key_link, row_name, table};
-use super::effects::followed;
+use super::effects::KnownControllers;
 use super::escape::{Escaped, name, path};
 use super::past_actions::{ActionTarget, PastAction, PastActions};
 use super::units::{ago, time};
-use crate::status::{RunLogs, UserAction};
+use crate::status::UserAction;
 use crate::sync::Mutex;
-use homeostat::controller::ControllerStatus;
 
 /// The number of users with a token. A further user takes the place of the first one.
 const MOST_USERS: usize = 1_024;
@@ -73,7 +72,7 @@ pub(super) struct UserRights {
 pub(super) fn section(
     out: &mut String,
     past: &PastActions,
-    (logs, controllers): (&RunLogs, &[ControllerStatus]),
+    mut known: KnownControllers<'_>,
     (now, today): (Instant, SystemTime),
     is_shown: impl Fn(&ActionTarget) -> bool,
 ) {
@@ -105,7 +104,7 @@ pub(super) fn section(
         cell(out, "wide", "key", subject);
         cell(out, "", "user", name(user));
         cell(out, "", "from", client);
-        cell(out, "wide", "what followed", followed(done, past, logs, controllers, (now, today)));
+        cell(out, "wide", "what followed", known.followed(done, past, (now, today)));
         out.push_str("</tr>");
     }
     out.push_str("</tbody></table></section>");
@@ -133,7 +132,12 @@ pub(super) fn notice(
 }
 
 /// Adds the buttons of these actions, each with its text, or says why there are none.
-pub(super) fn buttons(out: &mut String, target: &ActionTarget, rights: &UserRights, actions: &[(UserAction, &str)]) {
+pub(super) fn buttons(
+    out: &mut String,
+    target: &ActionTarget,
+    rights: &UserRights,
+    actions: &[(UserAction, impl Display)],
+) {
     let controller = name(&target.controller);
     let refusal = match rights {
         UserRights { is_offered: false, .. } => format!("the program does not offer them for {controller}"),

@@ -10,7 +10,7 @@ use super::escape::{line, name, path, source_name};
 use super::object_parts::{object_link, readiness};
 use super::objects;
 use super::sources::next_try as next_listing;
-use super::suspension::{Suspension, failed_chips, is_suspended, next_try};
+use super::suspension::{Suspension, failed_chips, is_suspended, next_try, suspended_keys};
 use super::units::size;
 use crate::api::{KindCount, ObjectCount, full_name};
 use homeostat::controller::{ControllerPhase, ControllerStatus, FailedKey};
@@ -278,11 +278,11 @@ fn of_source(part: &str, source: &SourceStatus, data: &PageData<'_>) -> Option<T
 
 /// Returns the first rows of a controller's failed keys. Keys with one error share a row, unless all are to be shown.
 pub(super) fn of_keys(controller: &ControllerStatus, data: &PageData<'_>, most: usize) -> Vec<Trouble> {
-    let suspended: BTreeSet<_> = controller.suspended.iter().map(|(key, _)| key).collect();
+    let suspended = suspended_keys(controller);
     let mut known = HashMap::new();
     let mut groups: Vec<Vec<&FailedKey<String>>> = Vec::new();
     for failed in controller.parked.iter().chain(&controller.failing) {
-        if data.all || suspended.contains(&failed.key) {
+        if data.all || suspended.contains(&*failed.key) {
             groups.push(vec![failed]);
             continue;
         }
@@ -332,9 +332,9 @@ fn of_group(controller: &ControllerStatus, keys: &[&FailedKey<String>], data: &P
     let name = &controller.name;
     let links: Vec<_> = keys.iter().take(MOST_LINKS).map(|failed| key_link(name, &failed.key)).collect();
     let all = format!(
-        "<a href=\"{}?all=1#keys\">all {} with tries and next try</a> ",
+        "<a href=\"{}?all=1#keys\">all failed keys of {} with tries and next try</a> ",
         path(&["controllers", name]),
-        size(keys.len())
+        super::escape::name(name)
     );
     let more = match keys.len().saturating_sub(MOST_LINKS) {
         0 => String::new(),

@@ -9,16 +9,16 @@ use super::chart::{area, bars, marks};
 use super::clock_times::{happens, lasts};
 use super::controllers::{Scales, depth_of, phase, run_time_of, run_times};
 use super::data::{ChipColour, PageData, cell, chip, figure, heading, key_link, row_name, table};
-use super::effects::RequestedRuns;
+use super::effects::{KnownControllers, RequestedRuns};
 use super::escape::{line, name};
 use super::history::{HistorySample, Past, PastSamples};
 use super::key_page::PageTime;
 use super::past_actions::{ActionTarget, PastAction};
 use super::runs::{self, RunRows};
-use super::suspension::{Suspension, is_suspended, resume_effect, suspend_effect, when_taken};
+use super::suspension::{Suspension, is_suspended, resume_effect, suspend_effect, suspended_keys, when_taken};
 use super::tab::{Tab, TabLevel};
 use super::units::{count, date, minute, percent, rate, size, span, time};
-use super::{reasons, sources, summary};
+use super::{load, reasons, sources};
 use crate::status::UserAction;
 use homeostat::controller::{ControllerMetrics, ControllerPhase, ControllerStatus, FailedKey};
 
@@ -70,9 +70,7 @@ pub(super) fn live_part(
     let times = (data.now(), data.status.time_of_day);
     actions::notice(data.past, &mut out, data.now(), &target, |past| effect(past, controller, data));
     let texts = allowed.iter().filter_map(|action| Some((*action, text(*action, controller)?)));
-    let texts: Vec<_> = texts.collect();
-    let texts: Vec<_> = texts.iter().map(|(action, text)| (*action, text.as_str())).collect();
-    buttons(&mut out, &target, rights, &texts);
+    buttons(&mut out, &target, rights, &texts.collect::<Vec<_>>());
     figures(&mut out, controller, data);
     let past = data.history.of(&controller.name, Past::Hour);
     let most = controller.metrics.max_concurrent_reconciles;
@@ -88,8 +86,8 @@ pub(super) fn live_part(
     let remark = kept(&controller.metrics, &data.remark("runs", recent.len().min(most), recent.len()));
     let rows = RunRows { controller: &controller.name, has_keys: true, runs: &recent, most, past: data.past };
     runs::section(&mut out, ("Last runs", &remark), &rows, times);
-    let facts = (&*data.history.runs, std::slice::from_ref(controller));
-    actions::section(&mut out, data.past, facts, times, |past| past.controller == controller.name);
+    let known = KnownControllers::new(&data.history.runs, std::slice::from_ref(controller));
+    actions::section(&mut out, data.past, known, times, |past| past.controller == controller.name);
     out.push_str("</main>");
     out
 }
@@ -108,9 +106,10 @@ fn effect(past: &PastAction, controller: &ControllerStatus, data: &PageData<'_>)
 
 /// Returns how far the requested runs of all failed keys are, in a word and a sentence.
 fn retry_effect(past: &PastAction, controller: &ControllerStatus, data: &PageData<'_>) -> (&'static str, String) {
-    let ended = RequestedRuns::of(past, data.past, &data.history.runs.of(&controller.name));
-    // A key that has run since then has a later failure, or none.
-    let is_waiting = |of: &&FailedKey<String>| of.since <= past.at && !ended.failed.contains(&of.key);
+    let runs = data.history.runs.of(&controller.name);
+    let ended = RequestedRuns::of(past, data.past, &runs);
+    // The last failure of each failed key is known.
+    let is_waiting = |of: &&FailedKey<String>| !ended.begun.contains(&*of.key);
     let waiting = controller.failing.iter().chain(&controller.parked).filter(is_waiting);
     let (held, waiting): (Vec<_>, Vec<_>) = waiting.partition(|of| is_suspended(controller, &of.key));
     let mut parts: Vec<_> = ended.words().into_iter().collect();
@@ -125,7 +124,7 @@ fn retry_effect(past: &PastAction, controller: &ControllerStatus, data: &PageDat
     if parts.is_empty() {
         parts.push("no key waits for its run".to_owned());
     }
-    let has_ended = ended.words().is_some();
+    let has_ended = !ended.begun.is_empty();
     let word = match (waiting.is_empty(), held.is_empty()) {
         (true, true) => "Done.",
         (true, false) if has_ended => "Done, except for suspended keys.",
@@ -157,16 +156,18 @@ fn text(action: UserAction, controller: &ControllerStatus) -> Option<String> {
 /// Returns the text of the button that retries all failed keys: it says which ones are among them.
 fn retry_text(controller: &ControllerStatus) -> Option<String> {
     let ControllerMetrics { failing, parked, .. } = controller.metrics;
+    let suspended = suspended_keys(controller);
     let failed = controller.failing.iter().chain(&controller.parked);
-    let suspended = failed.filter(|of| is_suspended(controller, &of.key)).count();
+    let suspended = failed.filter(|of| suspended.contains(&*of.key)).count();
     let part = |count: usize, words: &str| (count > 0).then(|| format!("{} {words}", size(count)));
-    let parts = [part(parked, "parked"), part(suspended, "suspended, after resume")];
-    let parts = parts.into_iter().flatten().collect::<Vec<_>>().join(", ");
-    let among = if parts.is_empty() { parts } else { format!(" ({parts})") };
+    let parts = [part(parked, "parked"), part(suspended, "suspended: after resume")];
+    let parts = parts.into_iter().flatten().collect::<Vec<_>>().join("; ");
+    let among = if parts.is_empty() { parts } else { format!(", among them {parts}") };
+    let when = when_taken(controller.phase).unwrap_or("now");
     match failing + parked {
         0 => None,
-        1 => Some(format!("Retry the failed key now{among}")),
-        all => Some(format!("Retry all {} failed keys now{among}", size(all))),
+        1 => Some(format!("Retry the failed key {when}{among}")),
+        all => Some(format!("Retry all {} failed keys {when}{among}", size(all))),
     }
 }
 
@@ -186,10 +187,11 @@ fn figures(out: &mut String, controller: &ControllerStatus, data: &PageData<'_>)
     let class = |count: usize, class: &'static str| if count == 0 { "none" } else { class };
     let (runs, errors) = (metrics.runs.runs(), metrics.runs.errors());
     out.push_str("<dl class=\"figures\">");
-    let hung = controller.running.iter().filter(|run| run.overdue).count();
-    let (places, most) = (metrics.max_concurrent_reconciles.saturating_sub(hung), metrics.max_concurrent_reconciles);
+    let all_hung = load::hung(&controller.running);
+    let (hung, most) = (all_hung.len(), metrics.max_concurrent_reconciles);
+    let places = most.saturating_sub(hung);
     let past = data.history.of(&controller.name, Past::FiveMinutes);
-    let busy = summary::busy(past.two_minutes()[0], places, hung);
+    let busy = load::busy(past.two_minutes()[0], places, &all_hung);
     let busy = busy.map(|percent| format!("<br><small>busy {percent:.0} % of the last 60 s</small>"));
     let busy = busy.unwrap_or_default();
     let words = match (hung, places) {

@@ -6,6 +6,7 @@ use http::{HeaderValue, Method, StatusCode, header};
 
 use super::actions::UserRights;
 use super::data::PageData;
+use super::effects::KnownControllers;
 use super::escape::plain;
 use super::key_page::{KeyStatus, PageTime};
 use super::object_pages::ObjectPage;
@@ -182,8 +183,8 @@ impl StatusPages {
             if let Some(server) = &self.server {
                 traffic::section(&mut live, &server.vitals, self.history.refused_logins());
             }
-            let facts = (&*self.history.runs, &*data.status.controllers);
-            actions::section(&mut live, &self.past_actions, facts, data.times(), |_| true);
+            let known = KnownControllers::new(&self.history.runs, &data.status.controllers);
+            actions::section(&mut live, &self.past_actions, known, data.times(), |_| true);
             program::section(&mut live, data, self.objects.as_ref(), self.server.as_ref(), &self.facts);
             live.push_str("</main>");
             page(request, StatusCode::OK, &tab, live)

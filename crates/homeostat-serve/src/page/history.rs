@@ -17,7 +17,7 @@ use homeostat::manager::{Manager, WeakManager};
 use homeostat::rt::{AutoResetEvent, Nanos, Next, Task, ThreadGroup, ThreadGroupKind};
 
 /// The interval of samples.
-const PERIOD: Duration = Duration::from_secs(5);
+pub(super) const PERIOD: Duration = Duration::from_secs(5);
 
 /// How many samples of each length are kept: five minutes of the short ones, and an hour of the long ones.
 pub(super) const SAMPLES: usize = 60;
@@ -307,8 +307,9 @@ impl History {
             }
         }
         let newest = known.values().filter_map(|history| history.samples.short.back());
-        if newest.clone().next().is_some() {
-            self.together.lock().get_or_insert_with(|| Samples::new(time)).add(HistorySample::sum(newest), time);
+        let mut together = self.together.lock();
+        if newest.clone().next().is_some() || together.is_some() {
+            together.get_or_insert_with(|| Samples::new(time)).add(HistorySample::sum(newest), time);
         }
     }
 }

@@ -11,6 +11,7 @@ use super::actions::{self, UserRights, buttons};
 use super::active_run;
 use super::clock_times::{clock_time, happened, happens, lasts};
 use super::data::{ChipColour, chip, controller_link};
+use super::effects::KnownControllers;
 use super::escape::{key, line, lines, name, plain, segment};
 use super::known_keys::{MOST_VISITED, visit_keys};
 use super::object_parts::object_link;
@@ -121,18 +122,10 @@ impl KeyStatus {
     ) -> Self {
         let recent_runs: Vec<_> = recent_runs.iter().filter(|run| run.key == shown).cloned().collect();
         let failed = controller.failing.iter().chain(&controller.parked).find(|failed| failed.key == shown).cloned();
-        // A request for this key during a run is one for a further run.
+        // A request during a run is one for a further run.
         let last = recent_runs.last();
-        let is_open = |request: &PastAction| {
-            let since = if request.target.key.is_some() {
-                last.map(|run| run.started)
-            } else {
-                last.and_then(|run| run.ended())
-            };
-            since.is_none_or(|since| request.at >= since)
-        };
         let mut requests = past.requests(&ActionTarget::key(&controller.name, shown), failed.is_some(), None);
-        requests.retain(is_open);
+        requests.retain(|request| last.is_none_or(|last| request.at > last.started));
         let waits = match (&controller.oldest_waiting, state) {
             (Some((oldest, age)), KeyState::Ready(_)) => Some((*age, oldest == shown)),
             _ => None,
@@ -273,8 +266,8 @@ pub(super) fn live_part(
     let remark = ("Last runs", &*kept());
     let rows = RunRows { controller, has_keys: false, runs: &newest, most: newest.len(), past };
     runs::section(&mut out, remark, &rows, page_time.times());
-    let facts = (logs, std::slice::from_ref(status_of_controller));
-    actions::section(&mut out, past, facts, page_time.times(), |past| *past == target);
+    let known = KnownControllers::new(logs, std::slice::from_ref(status_of_controller));
+    actions::section(&mut out, past, known, page_time.times(), |past| *past == target);
     out.push_str("</main>");
     out
 }
@@ -363,8 +356,8 @@ fn about(out: &mut String, controller: &str, status: &KeyStatus, page_time: &Pag
         fact("Why it began", &active_run::began(controller, run, status.last_run(), now, past));
     }
     if let Some((age, is_oldest)) = status.waits.filter(|_| status.suspension.is_none()) {
-        let which = if is_oldest { "" } else { "behind other keys; the first of them for " };
-        fact("Waits", &format!("{}{}", if is_oldest { "for " } else { which }, lasts(time, age)));
+        let words = if is_oldest { "for" } else { "as other keys do; the longest wait of the controller is" };
+        fact("Waits", &format!("{words} {}", lasts(time, age)));
     }
     if let Some(last) = status.last_run() {
         let ended = happened(time, last.ended_ago(now));
@@ -436,7 +429,7 @@ fn next(status: &KeyStatus, page_time: &PageTime<'_>) -> String {
         KeyState::Processing(PendingRerun::At(due)) => format!("after {active}, {}", at(due)),
         KeyState::Processing(_) => format!("right after {active}: the key was requested meanwhile"),
         _ if status.failed.as_ref().is_some_and(|failed| failed.parked) => {
-            "not by itself: given up, until a change or a retry".to_owned()
+            "at its next change or a retry: given up by itself".to_owned()
         }
         _ => "at its next change or request".to_owned(),
     }

@@ -17,6 +17,7 @@ mod handler;
 mod history;
 mod key_page;
 mod known_keys;
+mod load;
 mod object_pages;
 mod object_parts;
 mod objects;

@@ -261,7 +261,7 @@ impl StatusPages {
     }
 
     /// Adds a fact about the program to the section *This program*. A person on call needs it and the library does not
-    /// know it: that a restart loses the objects, or the address of the runbook.
+    /// know it: that a restart loses the objects (under the title `Store`), or the address of the runbook.
     ///
     /// # Examples
     ///

@@ -91,18 +91,28 @@ impl PastActions {
         self.0.lock().iter().find(is_its).cloned()
     }
 
-    /// Returns the person's request that a run with the reason *manual* follows, if a person requested it. `previous`
-    /// is the previous run of the key, if it is known.
+    /// Returns the person's request that a run with the reason *manual* follows, if a person requested it: the first
+    /// one. `previous` is the previous run of the key, if it is known.
     pub(super) fn request_of(
         &self,
         controller: &str,
         run: BegunRun<'_>,
         previous: Option<&RecentRun>,
     ) -> Option<PastAction> {
+        self.requests_of(controller, run, previous).into_iter().next()
+    }
+
+    /// Returns all such requests, the oldest first.
+    pub(super) fn requests_of(
+        &self,
+        controller: &str,
+        run: BegunRun<'_>,
+        previous: Option<&RecentRun>,
+    ) -> Vec<PastAction> {
         if !run.reasons.contains(Reasons::MANUAL) {
-            return None;
+            return Vec::new();
         }
-        let has_failed = previous.is_some_and(|previous| previous.outcome.error().is_some());
+        let has_failed = run.has_failed || previous.is_some_and(|previous| previous.outcome.error().is_some());
         let queued = run.queued_for.and_then(|queued_for| run.started.checked_sub(queued_for));
         let since = match previous {
             // A request during the previous run is of this run.
@@ -114,7 +124,7 @@ impl PastActions {
         // Without the previous run, an early request may be of that one. The last one before the wait is of this run.
         let before = requests.iter().filter(|request| queued.is_none_or(|queued| request.at <= queued)).count();
         let first = if previous.is_none() { before.saturating_sub(1) } else { 0 };
-        requests.into_iter().nth(first)
+        requests.split_off(first.min(requests.len()))
     }
 
     /// Returns the first request of a person for a run of a key since then. A failed key may also have been asked for

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::data::{PageData, cell, row_name, table};
-use super::escape::name;
+use super::escape::{lines, name};
 use super::units::size;
 use crate::api::ObjectApi;
 use crate::server::PageContext;
@@ -60,8 +60,8 @@ pub(super) fn section(
     fact(
         "Objects",
         match objects.map(|api| api.client().capabilities().local) {
-            Some(true) if own.is_empty() => "in a store of this process; its program knows whether a restart keeps it",
-            Some(true) => "in a store of this process",
+            Some(true) if own.iter().any(|(title, _)| title == "Store") => "in a store of this process",
+            Some(true) => "in a store of this process; its program knows whether a restart keeps it",
             Some(false) => "on a server",
             None => "none on these pages",
         },
@@ -74,7 +74,7 @@ pub(super) fn section(
         fact("Server", &door(server));
     }
     for (title, text) in own {
-        fact(&name(title), &name(text));
+        fact(&name(title), &lines(text).to_string());
     }
     let pages = ["/metrics", "/statusz", "/livez?verbose", "/readyz?verbose"];
     fact("For tools", &pages.map(|page| format!("<a href=\"{page}\">{page}</a>")).join(" "));

@@ -54,7 +54,7 @@ fn sentence(kind: CheckKind, check: &CheckResult, data: &PageData<'_>) -> String
     let since = since.map(|since| format!(" since {}", time(since))).unwrap_or_default();
     let more = match reasons.len().saturating_sub(MOST) {
         0 => String::new(),
-        more => format!("; <a href=\"#attention\">and {more} more</a>"),
+        more => format!("; <a href=\"/#attention\">and {more} more</a>"),
     };
     let shown: Vec<_> = reasons.iter().take(MOST).map(|reason| reason.html(|error| lines(error).to_string())).collect();
     format!("{}{since}: {}{more}", subject(check, data), shown.join("; "))

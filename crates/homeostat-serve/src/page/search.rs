@@ -187,14 +187,15 @@ pub(super) fn live_part(
 /// Describes since when the runs of all controllers are known.
 fn known_since(data: &PageData<'_>) -> String {
     let names = data.status.controllers.iter().map(|of| &of.name);
-    let since = names.filter_map(|of| Some((data.history.runs.complete_since(of)?, of))).max();
+    let since = names.clone().filter_map(|of| Some((data.history.runs.cut_since(of)?, of))).max();
+    let further = if names.count() > 1 { " Other controllers reach further back." } else { "" };
     since.map_or_else(
         || "It finds all keys that have run since the start of these pages.".to_owned(),
         |(since, of)| {
             let since = happened(data.status.time_of_day, data.now().saturating_duration_since(since));
             format!(
                 "A key that succeeded before {since} and is idle may be missing: {} runs so often that its older runs \
-                 are no longer kept. Other controllers reach further back.",
+                 are no longer kept.{further}",
                 controller_link(of)
             )
         },

@@ -12,7 +12,7 @@ const SCRIPT: &str = include_str!("page.js");
 
 /// The policy allows only this style and this script, by their hashes. A test computes the hashes.
 const POLICY: &str = "default-src 'none'; \
-    style-src 'sha256-N2Qv/aEwlTpta5hrHxJkC+d2CuxXt3iEVFok4ZClwOs='; \
+    style-src 'sha256-eH/E/+vIQJXhqEtGuQyOhe8qHrpvo0XitrwvNnALvWk='; \
     script-src 'sha256-4hHdAoJzdHDuYdul4veoVzcxyEPR2Wcu0Wxoidb57no='; \
     connect-src 'self'; img-src data:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
 

@@ -5,11 +5,11 @@ use std::fmt::Write;
 use super::clock_times::clock_time;
 use super::data::{ChipColour, PageData, chip, controller_link, figure};
 use super::escape::name;
-use super::history::{HistorySample, PER_MINUTE, Past};
-use super::suspension::is_suspended;
+use super::history::{HistorySample, Past};
+use super::suspension::suspended_keys;
 use super::tab::Tab;
 use super::units::{ago, date, size, time};
-use super::{attention, controller_page, objects, reasons, timeline};
+use super::{attention, controller_page, load, objects, reasons, timeline};
 use crate::api::KindCount;
 use crate::status::{CheckResult, all_ok};
 use homeostat::controller::{ControllerPhase, ControllerStatus};
@@ -146,7 +146,7 @@ pub(super) fn figures(out: &mut String, data: &PageData<'_>) {
     let waiting = takers().map(|of| of.metrics.queue.depth()).sum();
     let held = match sum(|each| each.metrics.queue.depth()) - waiting {
         0 => String::new(),
-        held => format!("<br><small>and {} held: their controller takes no keys now</small>", size(held)),
+        held => format!("<br><small>and {} held in controllers that take no keys now</small>", size(held)),
     };
     let active = sum(|each| each.metrics.runs.active);
     let all_delayed = sum(|each| each.metrics.queue.delayed);
@@ -161,7 +161,10 @@ pub(super) fn figures(out: &mut String, data: &PageData<'_>) {
     figure(out, "oldest wait", oldest, class(waiting, ""));
     figure(out, "delayed", delayed, class(all_delayed, ""));
     let failing = sum(|each| each.metrics.failing);
-    let held = sum(|each| each.failing.iter().filter(|failed| is_suspended(each, &failed.key)).count());
+    let held = sum(|each| {
+        let suspended = suspended_keys(each);
+        each.failing.iter().filter(|failed| suspended.contains(&*failed.key)).count()
+    });
     let held = if held == 0 { String::new() } else { format!("<br><small>{} of them suspended</small>", size(held)) };
     figure(out, "failing", size(failing) + &held, class(failing, "warn"));
     count(out, "parked", sum(|each| each.metrics.parked), "bad");
@@ -191,7 +194,8 @@ fn delays(delayed: usize, status: &ManagerStatus) -> String {
 /// another thread has taken the place of its thread.
 fn pool(active: usize, data: &PageData<'_>) -> String {
     let status = data.status;
-    let overdue = status.controllers.iter().flat_map(|of| &of.running).filter(|run| run.overdue).count();
+    let all_hung = load::hung(status.controllers.iter().flat_map(|of| &of.running));
+    let overdue = all_hung.len();
     let replaced = timeline::extra_threads(data).min(overdue);
     let hung = match (overdue - replaced, replaced) {
         (0, 0) => String::new(),
@@ -202,23 +206,11 @@ fn pool(active: usize, data: &PageData<'_>) -> String {
     };
     let past = data.history.of_all(Past::FiveMinutes);
     let [last, _] = past.two_minutes();
-    let busy = busy(last, status.threads, replaced);
+    let busy = load::busy(last, status.threads, &all_hung[..replaced]);
     let without = if replaced > 0 { " with other runs" } else { "" };
     let busy = busy.map(|percent| format!("<br><small>busy{without} {percent:.0} % of the last 60 s</small>"));
     let (active, threads) = (size(active.saturating_sub(replaced)), size(status.threads));
     format!("{active}<br><small>of a pool of {threads} threads{hung}</small>{}", busy.unwrap_or_default())
-}
-
-/// Returns how much of the time of these samples the threads ran keys, in percent, without this number of hung runs.
-/// `None` without threads, or if the samples are of less than a minute.
-#[expect(clippy::cast_precision_loss, reason = "a ratio, shown with two digits")]
-pub(super) fn busy(samples: &[HistorySample], threads: usize, hung: usize) -> Option<f64> {
-    if samples.len() < PER_MINUTE {
-        return None;
-    }
-    let active: f64 = samples.iter().map(|sample| (sample.active - hung as f64).max(0.0)).sum();
-    let all = (samples.len() * threads) as f64;
-    (all > 0.0).then(|| (active * 100.0 / all).min(100.0))
 }
 
 /// Names the controllers whose keys wait because all allowed runs are active: a hung run keeps its place.
@@ -262,8 +254,7 @@ pub(super) fn hour(out: &mut String, data: &PageData<'_>) {
         return;
     }
     let past = data.history.of_all(Past::Hour).without_held();
-    let holds = status.controllers.iter().any(|of| of.phase != ControllerPhase::Running);
-    let waiting = if holds { "peak of waiting keys, without held ones" } else { "peak of waiting keys" };
+    let waiting = "peak of waiting keys, without held ones";
     let has_hung = status.controllers.iter().flat_map(|of| &of.running).any(|run| run.overdue);
     let hung = if has_hung { ", hung ones included" } else { "" };
     let active = format!("mean active runs{hung}, of {} threads", size(status.threads));

@@ -1,5 +1,6 @@
 //! The suspension of a key, and the words for its next run.
 
+use std::collections::BTreeSet;
 use std::time::{Instant, SystemTime};
 
 use super::clock_times::clock_time;
@@ -116,6 +117,11 @@ pub(super) fn resume_effect(what: &str, phase: ControllerPhase) -> String {
 /// Returns whether a key has a suspension of its own.
 pub(super) fn is_suspended(controller: &ControllerStatus, key: &str) -> bool {
     controller.suspended.iter().any(|(suspended, _)| suspended == key)
+}
+
+/// Returns the keys with a suspension of their own.
+pub(super) fn suspended_keys(controller: &ControllerStatus) -> BTreeSet<&str> {
+    controller.suspended.iter().map(|(suspended, _)| suspended.as_str()).collect()
 }
 
 /// Returns the chips of a failed key.

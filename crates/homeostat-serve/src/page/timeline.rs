@@ -121,7 +121,7 @@ fn drawing(out: &mut String, data: &PageData<'_>) {
 /// Names the controllers that had more runs than are kept.
 fn forgotten(out: &mut String, data: &PageData<'_>) {
     for controller in &data.status.controllers {
-        let Some(since) = data.history.runs.complete_since(&controller.name) else { continue };
+        let Some(since) = data.history.runs.cut_since(&controller.name) else { continue };
         let kept = data.now().saturating_duration_since(since);
         if kept < SHOWN {
             let name = line(&controller.name);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use homeostat::manager::Manager;
-use homeostat::queue::{Enqueue, EnqueueOutcome, Key, Reasons};
+use homeostat::queue::{Enqueue, EnqueueOutcome, Key, KeyState, Reasons};
 use homeostat::run::GateKey;
 
 /// An action on a key, or on all keys of a controller.
@@ -60,7 +60,16 @@ impl Controls {
         let all = move |manager: &Manager, action| {
             let Ok(handle) = manager.controller::<K>(&of_all) else { return false };
             match action {
-                UserAction::Retry => drop(handle.retry_now()),
+                UserAction::Retry => {
+                    handle.retry_now();
+                    let queue = handle.queue().because(Reasons::MANUAL);
+                    for failed in handle.failing().into_iter().chain(handle.parked()) {
+                        // See below.
+                        if matches!(handle.queue().state(&failed.key), KeyState::Processing(_)) {
+                            queue.enqueue_now(failed.key);
+                        }
+                    }
+                }
                 UserAction::Suspend => handle.suspend_all(),
                 UserAction::Resume => handle.resume_all(),
             }
@@ -74,7 +83,8 @@ impl Controls {
                 match action {
                     UserAction::Retry => {
                         let queue = handle.queue().because(Reasons::MANUAL);
-                        // If an active run fails, its backoff would replace a rescheduled run.
+                        // If an active run fails, its backoff would replace a rescheduled run. If it has ended
+                        // meanwhile, the key may run twice.
                         if queue.reschedule(key.clone(), Duration::ZERO) == EnqueueOutcome::Rerun {
                             queue.enqueue_now(key.clone());
                         }

@@ -36,7 +36,7 @@ impl RecentRun {
     /// The number of runs without failure that the log of a controller keeps.
     pub(crate) const MOST: usize = 512;
 
-    /// The number of failed runs that it keeps, together with the successes that followed them.
+    /// The number of failed runs that it keeps, and of successes after a failure.
     pub(crate) const MOST_FAILED: usize = 256;
 
     /// The number of keys whose first and last failures it keeps.
@@ -78,6 +78,8 @@ pub(crate) struct BegunRun<'a> {
     pub(crate) started: Instant,
     /// `None` if it is unknown.
     pub(crate) queued_for: Option<Duration>,
+    /// Whether the key is known to have failed before.
+    pub(crate) has_failed: bool,
 }
 
 impl<'a> BegunRun<'a> {
@@ -87,13 +89,14 @@ impl<'a> BegunRun<'a> {
     /// Returns the beginning of a run that is active at the time `now`. Its start is not too early.
     pub(crate) fn active(run: &'a ActiveRun, now: Instant) -> Self {
         let started = (now + Self::READ_TIME).checked_sub(run.elapsed).unwrap_or(now);
-        Self { key: &run.key, reasons: run.reasons, started, queued_for: None }
+        Self { key: &run.key, reasons: run.reasons, started, queued_for: None, has_failed: false }
     }
 }
 
 impl<'a> From<&'a RecentRun> for BegunRun<'a> {
     fn from(run: &'a RecentRun) -> Self {
-        Self { key: &run.key, reasons: run.reasons, started: run.started, queued_for: Some(run.queued_for) }
+        let queued_for = Some(run.queued_for);
+        Self { key: &run.key, reasons: run.reasons, started: run.started, queued_for, has_failed: run.attempt > 1 }
     }
 }
 
@@ -116,9 +119,9 @@ pub(crate) struct RunLogs {
 impl RunLogs {
     /// Records the runs of a manager from now on.
     pub(crate) fn record(self: &Arc<Self>, manager: &Manager) {
-        let logs = Arc::clone(self);
+        let (logs, clock) = (Arc::clone(self), manager.clock().clone());
         manager.observe_runs(move |controller| {
-            let log = Arc::<RunLog>::default();
+            let log = Arc::new(RunLog::new(clock.now()));
             if let Some(controls) = logs.controls(controller) {
                 log.allow(controls);
             }
@@ -149,10 +152,17 @@ impl RunLogs {
         log.map(|log| log.list()).unwrap_or_default()
     }
 
-    /// Returns the time since which the log of a controller has all runs. `None` if it has all since its begin.
+    /// Returns the time since which the log of a controller has all runs. `None` if there is no such log.
     pub(crate) fn complete_since(&self, controller: &str) -> Option<Instant> {
         let log = self.logs.lock().get(controller).cloned()?;
-        *log.complete_since.lock()
+        let (began, dropped) = (log.began, *log.dropped.lock());
+        Some(dropped.map_or(began, |dropped| dropped.max(began)))
+    }
+
+    /// Returns the same if the log of a controller has dropped runs. `None` if it has all since its begin.
+    pub(crate) fn cut_since(&self, controller: &str) -> Option<Instant> {
+        let log = self.logs.lock().get(controller).cloned()?;
+        *log.dropped.lock()
     }
 
     /// Forgets the controllers for which `is_known` returns false.
@@ -179,21 +189,34 @@ struct KeyFailures {
     last: Arc<RecentRun>,
 }
 
-/// The kept runs of one controller, in the order of their ends. Failed runs are kept apart: frequent successes must not
-/// displace them.
-#[derive(Default)]
+/// The kept runs of one controller, in the order of their ends. Failed runs are kept apart, and so are the successes
+/// that followed them: frequent other successes must not displace them.
 struct RunLog {
+    began: Instant,
     controls: OnceLock<Arc<Controls>>,
-    /// The end of the last run that was dropped.
-    complete_since: Mutex<Option<Instant>>,
-    /// The failed runs, and the first success after each failure: it is kept as long as the failure.
+    /// The end of the last run that was dropped. It changes before the run is gone.
+    dropped: Mutex<Option<Instant>>,
     failed: Mutex<VecDeque<Arc<RecentRun>>>,
+    /// The first success after each failure.
+    recovered: Mutex<VecDeque<Arc<RecentRun>>>,
     /// By the key's text: a noisy key must not displace the failures of others.
     failing: Mutex<BTreeMap<String, KeyFailures>>,
     others: Mutex<VecDeque<Arc<RecentRun>>>,
 }
 
 impl RunLog {
+    fn new(began: Instant) -> Self {
+        Self {
+            began,
+            controls: OnceLock::new(),
+            dropped: Mutex::default(),
+            failed: Mutex::default(),
+            recovered: Mutex::default(),
+            failing: Mutex::default(),
+            others: Mutex::default(),
+        }
+    }
+
     fn allow(&self, controls: Arc<Controls>) {
         // A controller has one type of keys, so all its controls are the same.
         let _same = self.controls.set(controls);
@@ -201,6 +224,7 @@ impl RunLog {
 
     fn list(&self) -> Vec<Arc<RecentRun>> {
         let mut runs: Vec<_> = self.failed.lock().iter().cloned().collect();
+        runs.extend(self.recovered.lock().iter().cloned());
         runs.extend(self.others.lock().iter().cloned());
         runs.extend(self.failing.lock().values().flat_map(|of| [Arc::clone(&of.first), Arc::clone(&of.last)]));
         runs.sort_by_key(|run| (run.started, run.attempt, Arc::as_ptr(run)));
@@ -230,17 +254,19 @@ impl RunLog {
         recent.attempt = recent.attempt.max(before.saturating_add(1));
         let recent = Arc::new(recent);
         let (kept, most) = match (recent.outcome.error(), self.note(&recent)) {
+            (Some(_), _) => (&self.failed, RecentRun::MOST_FAILED),
+            (None, true) => (&self.recovered, RecentRun::MOST_FAILED),
             (None, false) => (&self.others, RecentRun::MOST),
-            _ => (&self.failed, RecentRun::MOST_FAILED),
         };
         let mut kept = kept.lock();
+        if let Some(end) = kept.front().filter(|_| kept.len() >= most).and_then(|oldest| oldest.ended()) {
+            let mut dropped = self.dropped.lock();
+            *dropped = (*dropped).max(Some(end));
+        }
         let oldest = if kept.len() < most { None } else { kept.pop_front() };
         kept.push_back(recent);
         drop(kept);
-        if let Some(end) = oldest.and_then(|oldest| oldest.ended()) {
-            let mut since = self.complete_since.lock();
-            *since = (*since).max(Some(end));
-        }
+        drop(oldest);
     }
 
     /// Keeps the first and the last failure of a key, until it succeeds. Returns whether the key had failed before.
@@ -297,8 +323,9 @@ mod tests {
     }
 
     #[test]
-    fn the_success_after_a_failure_is_kept_as_long_as_the_failure() {
-        let (log, clock) = (RunLog::default(), ManualClock::new());
+    fn the_success_after_a_failure_is_kept_apart_from_other_successes_and_from_failures() {
+        let clock = ManualClock::new();
+        let log = RunLog::new(clock.clock().now());
         let add = |key: &str, outcome: RunOutcome| {
             clock.advance(Duration::from_secs(1));
             log.add_recent(run(key, 1, outcome, clock.clock().now()));
@@ -309,21 +336,27 @@ mod tests {
         for number in 0..RecentRun::MOST {
             add(&number.to_string(), RunOutcome::Succeeded);
         }
-        assert_eq!((of("well"), *log.complete_since.lock()), (vec!["parked".to_owned(), "succeeded".to_owned()], None));
+        assert_eq!((of("well"), *log.dropped.lock()), (vec!["parked".to_owned(), "succeeded".to_owned()], None));
         add("last", RunOutcome::Succeeded);
         assert_eq!(of("0"), Vec::<String>::new());
-        let age = clock.clock().now() - log.complete_since.lock().unwrap();
+        let age = clock.clock().now() - log.dropped.lock().unwrap();
         assert_eq!(usize::try_from(age.as_secs()).unwrap(), RecentRun::MOST);
         for number in 1..RecentRun::MOST_FAILED {
             add(&format!("bad-{number}"), RunOutcome::Failed("no answer".into()));
         }
+        // Many recoveries displace no failure.
+        for number in 1..RecentRun::MOST_FAILED {
+            add(&format!("bad-{number}"), RunOutcome::Succeeded);
+        }
+        assert_eq!((of("well"), of("bad-1")), (of("bad-1"), vec!["parked".to_owned(), "succeeded".to_owned()]));
+        add("worse", RunOutcome::Failed("no answer".into()));
         assert_eq!(of("well"), ["succeeded"], "the failure has gone first");
     }
 
     #[test]
     fn the_first_and_the_last_failure_of_each_failing_key_are_kept_and_listed_once() {
-        let log = RunLog::default();
         let clock = ManualClock::new();
+        let log = RunLog::new(clock.clock().now());
         let add = |key: &str, attempt: u32, outcome: RunOutcome| {
             clock.advance(Duration::from_secs(1));
             log.add_recent(run(key, attempt, outcome, clock.clock().now()));
@@ -339,8 +372,7 @@ mod tests {
         let of = |key: &str| log.list().iter().filter(|run| run.key == key).map(|run| run.attempt).collect::<Vec<_>>();
         assert_eq!((of("quiet"), of("well")), (vec![1, 2], vec![2]));
         let noisy = of("noisy");
-        // The success of `well` is among them.
-        assert_eq!((noisy[0], noisy[1], noisy.len()), (1, 47, RecentRun::MOST_FAILED - 1));
+        assert_eq!((noisy[0], noisy[1], noisy.len()), (1, 46, RecentRun::MOST_FAILED));
         for number in 0..RecentRun::MOST_FAILING {
             add(&number.to_string(), 1, failed());
         }
@@ -349,8 +381,9 @@ mod tests {
 
     #[test]
     fn the_last_runs_are_kept_and_the_last_failures_apart() {
-        let (held, log) = (ManualClock::new(), Arc::<RunLog>::default());
+        let held = ManualClock::new();
         let clock = held.clock();
+        let log = Arc::new(RunLog::new(clock.now()));
         let pool = WorkerPool::builder().threads(2).clock(clock.clone()).start().unwrap();
         let (report, has_begun) = channel();
         let (end, may_end) = channel::<()>();

@@ -52,8 +52,8 @@ fn retry_effect(
                     && BegunRun::active(run, page_time.now).started >= past.at) =>
         {
             let began = page_time.time.checked_sub(run.elapsed);
-            let at = began.map(|began| format!(" at {}", clock_time(page_time.time, began)));
-            ("Running.", format!("it began{}", at.unwrap_or_default()))
+            let at = began.map(|began| format!(" at {}", clock_time(page_time.time, began))).unwrap_or_default();
+            ("Running.", format!("it began{at}"))
         }
         _ if status.suspension.is_some() => ("Queued.", "it begins after resume".to_owned()),
         _ => {

@@ -365,7 +365,7 @@ fn the_message_of_a_retry_of_all_failed_keys_tells_how_their_runs_ended() {
     }
     works.store(true, SeqCst);
     keys.suspend(2);
-    let button = "<button>Retry all 3 failed keys now (3 parked, 1 suspended, after resume)</button>";
+    let button = "<button>Retry all 3 failed keys now, among them 3 parked; 1 suspended: after resume</button>";
     assert!(program.get(page).1.contains(button), "{}", program.get(page).1);
     until("all runs are recorded", || program.pages.history.runs.of("mend").len() == 3);
     program.clock.advance(Duration::from_secs(5));

@@ -302,7 +302,7 @@ fn keys_with_one_error_share_a_row_except_suspended_ones() {
     assert!(page.contains("Needs attention <small>60</small>"), "{page}");
     assert!(page.contains("<summary>59 keys</summary>") && page.matches(">parked</span>").count() == 2, "{page}");
     assert!(
-        page.contains("<a href=\"/controllers/v%3Cm%3E?all=1#keys\">all 59 with tries and next try</a> "),
+        page.contains("<a href=\"/controllers/v%3Cm%3E?all=1#keys\">all failed keys of <bdi>v&lt;m&gt;</bdi> with tries and next try</a> "),
         "{page}"
     );
     assert!(page.contains("</a> <span>and 39 more</span></details>"), "{page}");

@@ -64,13 +64,14 @@ fn a_key_of_a_suspended_controller_runs_after_resume_and_at_no_time() {
     assert!(rows.contains(">00:00:40 UTC</time></td>") && !rows.contains(by), "{rows}");
     program.keys.resume_all();
     drop(act(&program, CONTROLLER, "suspend"));
+    program.clock.advance(Duration::from_secs(1));
     drop(act(&program, CONTROLLER, "retry"));
     for page in pages(&program) {
-        assert!(visible(&page).contains("run requested at 00:00:00 UTC"), "{page}");
+        assert!(visible(&page).contains("run requested at 00:00:01 UTC"), "{page}");
         assert!(!page.contains("in <span") && !page.contains("as soon as"), "{page}");
     }
     let page = visible(&program.get(KEY).1);
-    let next = "after resume the controller is suspended since 00:00:00 UTC, by ada; run requested at 00:00:00 UTC";
+    let next = "after resume the controller is suspended since 00:00:00 UTC, by ada; run requested at 00:00:01 UTC";
     assert!(page.contains(next), "{page}");
 }
 
@@ -101,7 +102,7 @@ fn a_suspended_controller_with_waiting_keys_needs_attention() {
     let page = program.get("/").1;
     assert!(page.contains("</bdi> is suspended, 1 key waits <small>since <time"), "{page}");
     let held =
-        "<dt>waiting</dt><dd class=\"none\">0<br><small>and 1 held: their controller takes no keys now</small></dd>";
+        "<dt>waiting</dt><dd class=\"none\">0<br><small>and 1 held in controllers that take no keys now</small></dd>";
     assert!(page.contains(held), "{page}");
     assert!(page.contains("<dt>oldest wait</dt><dd class=\"none\">–</dd>"), "no key waits for a thread: {page}");
     for number in 0..1_233 {
@@ -273,7 +274,7 @@ fn each_waiting_key_has_a_page_that_tells_its_state() {
     let syncing = "<dt>Next run</dt><dd>once the first listings of the controller have completed";
     for (key, state, waits) in [
         ("0", "waiting", "<dt>Waits</dt><dd>for <"),
-        ("2468", "waiting", "<dt>Waits</dt><dd>behind other keys; the first of them for <"),
+        ("2468", "waiting", "<dt>Waits</dt><dd>as other keys do; the longest wait of the controller is <"),
     ] {
         let (status, page) = page(key);
         assert_eq!(status, 200, "{page}");
