@@ -287,9 +287,8 @@ pub(super) fn unknown(controller: &str, shown: &str, key: &UnknownKey, page_time
     let since =
         key.complete_since.map(|since| happened(page_time.time, page_time.now.saturating_duration_since(since)));
     let since = since.map_or_else(|| "since the start of these pages".to_owned(), |since| format!("since {since}"));
-    let known = format!(
-        "It is not failing or suspended. The page knows all runs of its controller {since}; none of them is of this key."
-    );
+    let known =
+        format!("It is not failing or suspended, and none of the runs of its controller {since} is of this key.");
     let waits = if key.has_seen_all {
         "It does not run or wait: no run of it is due. If it exists, it runs at its next change or request.".to_owned()
     } else {
@@ -299,10 +298,11 @@ pub(super) fn unknown(controller: &str, shown: &str, key: &UnknownKey, page_time
             size(MOST_VISITED)
         )
     };
+    let states = if key.has_seen_all { "is idle or does not exist" } else { "is idle, waits or does not exist" };
     let query = segment(plain(shown));
     let _ = write!(
         out,
-        "<p>The controller knows no key with this name. {known} {waits}</p>\
+        "<p>Nothing is known about this key: it {states}. {known} {waits}</p>\
          <p><a href=\"/search?q={query}\">Find this name in all controllers and objects</a></p></main>"
     );
     out

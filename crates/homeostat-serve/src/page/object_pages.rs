@@ -160,7 +160,7 @@ impl ObjectPage<'_> {
             }
         };
         fact("Namespace", name(object.namespace()));
-        fact("Keys", keys.to_owned());
+        fact("Keys of its name", keys.to_owned());
         fact("Age", long_age(self.time, metadata["creationTimestamp"].as_str()));
         if let Some(since) = metadata["deletionTimestamp"].as_str() {
             fact("Deletion", format!("requested at {}", time_of(self.time, Some(since))));

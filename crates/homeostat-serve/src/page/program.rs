@@ -20,12 +20,16 @@ pub(super) const ALERTS: [[&str; 3]; 18] = [
     ["suspended key", "homeostat_suspended_keys", "above 0 for as long"],
     ["sources failing", "homeostat_source_failing_seconds", "above 300"],
     ["waiting and held", "workqueue_depth", "rising for some minutes"],
-    ["oldest wait", "workqueue_queue_duration_seconds", "the 99th percentile of the waits that have ended"],
+    [
+        "oldest wait",
+        "workqueue_queue_duration_seconds",
+        "the 99th percentile is too high; keys that still wait are not in it",
+    ],
     ["running", "controller_runtime_active_workers", "at controller_runtime_max_concurrent_reconciles all the time"],
     [
         "busy",
         "homeostat_pool_threads",
-        "the sum of controller_runtime_active_workers less that of homeostat_overdue_runs stays at it",
+        "sum( controller_runtime_active_workers ) - sum( homeostat_overdue_runs ) reaches it for some minutes",
     ],
     ["errors", "controller_runtime_reconcile_errors_total", "the rate, by controller"],
     ["server errors", "apiserver_request_total", "the rate with {code=~\"5..\"}"],

@@ -57,7 +57,8 @@ fn sentence(kind: CheckKind, check: &CheckResult, data: &PageData<'_>) -> String
         more => format!("; <a href=\"/#attention\">and {more} more</a>"),
     };
     let shown: Vec<_> = reasons.iter().take(MOST).map(|reason| reason.html(|error| lines(error).to_string())).collect();
-    format!("{}{since}: {}{more}", subject(check, data), shown.join("; "))
+    let kind = if controller(check, data).is_some() { "controller " } else { "" };
+    format!("{kind}{}{since}: {}{more}", subject(check, data), shown.join("; "))
 }
 
 /// Returns the reasons of a failed check for a cell of a table, as HTML. A long error needs a click.

@@ -89,7 +89,7 @@ pub(super) fn why_at_length(reasons: Reasons, request: Option<&PastAction>) -> S
 /// `enqueued` stands for a request of the program.
 fn why_or(reasons: Reasons, request: Option<&PastAction>, enqueued: &str) -> String {
     if reasons.is_empty() {
-        return "the program gave no reason".to_owned();
+        return "enqueued, without a reason".to_owned();
     }
     let manual = request.map(|request| format!("requested by {}", name(&request.user)));
     reason_words(reasons, manual.as_deref().unwrap_or(enqueued))

@@ -144,7 +144,9 @@ pub(super) fn figures(out: &mut String, data: &PageData<'_>) {
         |(age, of)| format!("{}<br><small>{}</small>", ago(status.time_of_day, age), controller_link(of)),
     );
     let waiting = takers().map(|of| of.metrics.queue.depth()).sum();
-    let held = match sum(|each| each.metrics.queue.depth()) - waiting {
+    let all_waiting = sum(|each| each.metrics.queue.depth());
+    let oldest = if all_waiting > waiting { oldest + "<br><small>without held keys</small>" } else { oldest };
+    let held = match all_waiting - waiting {
         0 => String::new(),
         held => format!("<br><small>and {} held in controllers that take no keys now</small>", size(held)),
     };

@@ -41,8 +41,13 @@ fn retry_effect(
 ) -> (&'static str, String) {
     let since = page_time.now.saturating_duration_since(past.at);
     if let Some(run) = ended {
-        let word = if run.outcome.error().is_some() { "Still failing." } else { "Done." };
-        return (word, format!("it {}", effects::ran(run, page_time.times())));
+        let ran = effects::ran(run, page_time.times());
+        return match &status.failed {
+            Some(_) if run.outcome.error().is_some() => {
+                ("Still failing.", format!("it {ran}; next run: {}", next(status, page_time)))
+            }
+            _ => ("Done.", format!("it {ran}")),
+        };
     }
     match (&status.running, status.state) {
         // The elapsed time may have been read after `now`.

@@ -177,7 +177,10 @@ fn a_message_tells_the_action_and_its_user_for_a_short_time() {
     until("the page tells the end of the run", || program.get(KEY).1.contains(ended));
     program.clock.advance(Duration::from_secs(5));
     let page = visible(&program.get(KEY).1);
-    assert!(page.contains("it ran at 00:00:02 UTC and failed requested at 00:00:02 UTC"), "{page}");
+    assert!(
+        page.contains("it ran at 00:00:02 UTC and failed; next run: in 35 s at 00:00:42 UTC requested at 00:00:02 UTC"),
+        "{page}"
+    );
     drop(act(&program, KEY, "suspend"));
     drop(act(&program, KEY, "resume"));
     let page = visible(&program.get(KEY).1);

@@ -112,7 +112,9 @@ fn the_page_of_a_key_shows_its_next_run() {
     );
     let (status, page) = program.get("/keys/v%3Cm%3E/%3Cb%3E");
     assert_eq!(status, 404);
-    assert!(page.contains("&lt;b&gt;") && page.contains("The controller knows no key with this name"));
+    assert!(
+        page.contains("&lt;b&gt;") && page.contains("Nothing is known about this key: it is idle or does not exist")
+    );
     assert_eq!(program.get("/keys/other/%22later%22").0, 404);
     // The page of a key with a slash has only one path, so the authorization covers all its pages.
     program.run("later/on");
