@@ -274,7 +274,7 @@ fn the_page_counts_the_errors_and_refused_logins_of_its_server() {
     assert_eq!(site.get_as("eve", "/").status, 401);
     let page = site.get_as("ada", "/").body;
     for part in [
-        "<dt>client errors</dt><dd class=\"\">2</dd>",
+        "<dt>client errors (4xx)</dt><dd class=\"\">2</dd>",
         "<dt>refused logins</dt><dd class=\"warn\">1 <small>1 in 5 min</small></dd>",
         ">401</span>",
         "data-label=\"last path\"><bdi>/nothing</bdi></td>",
@@ -297,7 +297,8 @@ fn a_failed_health_check_is_no_error_of_the_server() {
     }
     assert_eq!(site.request("HEAD", "/livez").status, 503);
     let page = site.get("/").body;
-    for part in ["<dt>server errors</dt><dd class=\"none\">0</dd>", "<dt>failed probes</dt><dd class=\"\">5</dd>"] {
+    for part in ["<dt>server errors (5xx)</dt><dd class=\"none\">0</dd>", "<dt>failed probes</dt><dd class=\"\">5</dd>"]
+    {
         assert!(page.contains(part), "{part}: {page}");
     }
     assert!(!page.contains("<th scope=\"row\">GET") && !page.contains("<th scope=\"row\">HEAD"), "{page}");
@@ -382,16 +383,19 @@ fn objects_that_are_not_ready_come_first_and_are_linked_with_their_keys() {
     );
     let shown = served.get_as("ada", object).body;
     assert!(shown.contains("<dt>Owner</dt><dd>none</dd>") && shown.contains(" <small>since "), "{shown}");
-    assert!(shown.contains(&format!("<dt>Keys</dt><dd><a class=\"key\" href=\"{key}\"")), "{shown}");
-    let state = shown.split("<dt>Keys</dt>").nth(1).unwrap().split("</dd>").next().unwrap();
+    assert!(shown.contains(&format!("<dt>Keys of its name</dt><dd><a class=\"key\" href=\"{key}\"")), "{shown}");
+    let state = shown.split("<dt>Keys of its name</dt>").nth(1).unwrap().split("</dd>").next().unwrap();
     assert!(state.contains("</a> (idle, last <span") && state.ends_with(" ago)"), "{state}");
     let row = format!("<dt>Server</dt><dd>at {}; without TLS; only with a login</dd>", served.server.addresses()[0]);
     assert!(home.contains(&row), "{home}");
     let keyless = served.get_as("ada", &object.replace("c-shop", "d-chat")).body;
-    assert!(keyless.contains("<dt>Keys</dt><dd>none</dd>"), "{keyless}");
+    assert!(
+        keyless.contains("<dt>Keys of its name</dt><dd>none: no controller knows a key with this name</dd>"),
+        "{keyless}"
+    );
     // A link is only for those who may follow it.
     let shown = served.get_as("bob", object).body;
-    assert!(shown.contains("<dt>Namespace</dt>") && !shown.contains("<dt>Keys</dt>"), "{shown}");
+    assert!(shown.contains("<dt>Namespace</dt>") && !shown.contains("<dt>Keys of its name</dt>"), "{shown}");
     let shown = served.get_as("bob", "/keys/site/%22default%2Fa-home%22").body;
     assert!(shown.contains("<dt>Last run</dt>") && !shown.contains("<dt>Object</dt>"), "{shown}");
     let found = served.get_as("ada", "/search?q=shop").body;
