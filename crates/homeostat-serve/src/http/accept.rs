@@ -141,7 +141,7 @@ impl Acceptor {
     }
 }
 
-/// Cancels all streams, also after a panic.
+/// Cancels all streams on drop, so that they end even if the thread panics.
 struct StreamsEnd(Arc<HttpShared>);
 
 impl Drop for StreamsEnd {

@@ -329,18 +329,18 @@ fn of_key(controller: &ControllerStatus, failed: &FailedKey<String>, data: &Page
 /// Returns the row of keys with one error: the most tries, the longest time and the first next try.
 fn of_group(controller: &ControllerStatus, keys: &[&FailedKey<String>], data: &PageData<'_>) -> Trouble {
     let next = keys.iter().min_by_key(|failed| failed.next_try).copied().unwrap_or(keys[0]);
-    let name = &controller.name;
-    let links: Vec<_> = keys.iter().take(MOST_LINKS).map(|failed| key_link(name, &failed.key)).collect();
+    let of = &controller.name;
+    let links: Vec<_> = keys.iter().take(MOST_LINKS).map(|failed| key_link(of, &failed.key)).collect();
     let all = format!(
         "<a href=\"{}?all=1#keys\">all failed keys of {} with tries and next try</a> ",
-        path(&["controllers", name]),
-        super::escape::name(name)
+        path(&["controllers", of]),
+        name(of)
     );
     let more = match keys.len().saturating_sub(MOST_LINKS) {
         0 => String::new(),
         more => format!(" <span>and {} more</span>", size(more)),
     };
-    let id = format!("group {name} {} {}", next.parked, next.error);
+    let id = format!("group {of} {} {}", next.parked, next.error);
     let of_next = of_key(controller, next, data);
     let (class, text) = of_next.next;
     let is_time = class == "n" && next.next_try.is_some();

@@ -15,8 +15,8 @@ use homeostat::controller::{ControllerPhase, ControllerStatus};
 /// The keys that have run since a person requested their runs.
 #[derive(Default)]
 pub(super) struct RequestedRuns<'a> {
-    recovered: HashSet<&'a str>,
-    failed: HashSet<&'a str>,
+    recovered: usize,
+    failed: usize,
     /// The keys with any run that began since.
     pub(super) begun: HashSet<&'a str>,
 }
@@ -33,21 +33,19 @@ impl<'a> RequestedRuns<'a> {
             }
             let of = past.requests_of(&request.target.controller, (&**run).into(), previous.map(AsRef::as_ref));
             if of.iter().any(|of| of.target == request.target && of.at == request.at) {
-                if run.outcome.error().is_some() {
-                    ended.failed.insert(&run.key);
-                } else if run.is_success() {
-                    ended.recovered.insert(&run.key);
-                }
+                ended.failed += usize::from(run.outcome.error().is_some());
+                ended.recovered += usize::from(run.is_success());
             }
         }
         ended
     }
 
-    /// Counts the runs in words. `None` if there are none.
+    /// Counts the runs in words. Returns `None` without runs.
     pub(super) fn words(&self) -> Option<String> {
-        let (recovered, failed) = (self.recovered.len(), self.failed.len());
-        let [all, recovered, failed] = [recovered + failed, recovered, failed].map(|count| (count > 0, size(count)));
-        all.0.then(|| format!("{} ran, {} recovered, {} failed again", all.1, recovered.1, failed.1))
+        let Self { recovered, failed, .. } = *self;
+        let all = recovered + failed;
+        let words = || format!("{} ran, {} recovered, {} failed again", size(all), size(recovered), size(failed));
+        (all > 0).then(words)
     }
 }
 
@@ -64,10 +62,10 @@ pub(super) fn ran(run: &RecentRun, (now, today): (Instant, SystemTime)) -> Strin
     format!("ran{at} and {}", ended_as(run))
 }
 
-/// What the pages know of the controllers of actions.
+/// The status and the runs of the controllers on which people acted.
 pub(super) struct KnownControllers<'a> {
-    pub(super) logs: &'a RunLogs,
-    pub(super) status: &'a [ControllerStatus],
+    logs: &'a RunLogs,
+    status: &'a [ControllerStatus],
     /// The runs of the controllers that a section has asked for, and the times since which all are kept.
     runs: BTreeMap<String, (Vec<Arc<RecentRun>>, Option<Instant>)>,
 }
@@ -77,7 +75,7 @@ impl<'a> KnownControllers<'a> {
         Self { logs, status, runs: BTreeMap::new() }
     }
 
-    /// Describes what followed an action, as HTML.
+    /// Describes the runs that an action caused, or what it waits for, as HTML.
     pub(super) fn followed(&mut self, action: &PastAction, past: &PastActions, times: (Instant, SystemTime)) -> String {
         let ActionTarget { controller, key } = &action.target;
         let Some(status) = self.status.iter().find(|status| status.name == *controller) else {

@@ -309,7 +309,7 @@ impl StatusPages {
         let path = |of: &str, key: &str| ["keys", of, key].map(str::to_owned);
         let mut keys = search::find_of_object(manager, &self.history.runs, &key);
         let may_see = |of: &str, key: &str| self.may(user, "get", AccessTarget::Path(canonical_path(&path(of, key))));
-        // Only a user who may see the pages of such keys learns that there are none.
+        // Others must not learn whether such keys exist.
         let texts = [format!("{:?}", key.to_string()), key.to_string()];
         let may_see_all =
             || manager.status().controllers.iter().all(|of| texts.iter().all(|text| may_see(&of.name, text)));

@@ -187,8 +187,8 @@ pub(super) fn live_part(
 /// Describes since when the runs of all controllers are known.
 fn known_since(data: &PageData<'_>) -> String {
     let names = data.status.controllers.iter().map(|of| &of.name);
-    let since = names.clone().filter_map(|of| Some((data.history.runs.cut_since(of)?, of))).max();
-    let further = if names.count() > 1 { " Other controllers reach further back." } else { "" };
+    let since = names.filter_map(|of| Some((data.history.runs.cut_since(of)?, of))).max();
+    let further = if data.status.controllers.len() > 1 { " Other controllers reach further back." } else { "" };
     since.map_or_else(
         || "It finds all keys that have run since the start of these pages.".to_owned(),
         |(since, of)| {

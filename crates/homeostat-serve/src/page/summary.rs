@@ -222,7 +222,7 @@ fn limits(status: &ManagerStatus) -> String {
         of.phase == ControllerPhase::Running && of.metrics.queue.depth() > 0 && active >= most
     });
     let words = at_limit.map(|of| {
-        let hung = match of.running.iter().filter(|run| run.overdue).count() {
+        let hung = match load::hung(&of.running).len() {
             0 => String::new(),
             hung => format!(", {} hung", size(hung)),
         };

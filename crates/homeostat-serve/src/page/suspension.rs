@@ -79,7 +79,7 @@ impl Suspension {
         format!("run requested at {}{by}", time(request.time))
     }
 
-    /// Returns since when and by whom, as HTML.
+    /// Returns the begin of the suspension and the person, as HTML.
     pub(super) fn since(&self, (now, today): (Instant, SystemTime)) -> String {
         let since = today.checked_sub(now.saturating_duration_since(self.since)).map(time).unwrap_or_default();
         let by = self.by.as_ref().map_or_else(|| "the program, which gives no reason".to_owned(), |by| name(&by.user));

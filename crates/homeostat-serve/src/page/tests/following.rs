@@ -1,4 +1,4 @@
-//! What the pages tell after an action: the run that followed, and when.
+//! Tests of the words after an action: they name the run that followed, and its time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};

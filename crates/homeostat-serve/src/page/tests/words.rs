@@ -1,4 +1,4 @@
-//! Tests of what a person on call reads: suspensions, stuck controllers, reasons and times.
+//! Tests of the words for a person on call: suspensions, stuck controllers, reasons and times.
 
 use std::time::Duration;
 
